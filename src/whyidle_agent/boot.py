@@ -1,0 +1,60 @@
+"""Start in an interpreter or stay out of it.
+
+Everything heavier than two small modules waits until the target imports torch's data loader:
+most interpreters of a run (compilers, helpers, shells' one-liners) never do.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+# wire.py is not imported here: it needs struct, which many interpreters never load.
+_ENV_RUN_DIR = "WHYIDLE_RUN_DIR"
+BOOTED_FOLDER = "booted"
+"""Folder in the run folder with one empty file a process, named by its pid: the agent came up there."""
+
+_run_dir: str | None = None
+
+
+def run_dir() -> str | None:
+    """Absolute path of the run folder; None while the agent stays out."""
+    return _run_dir
+
+
+def start() -> None:
+    """Start once in this interpreter if a run folder is named in the environment.
+
+    Cost: about 1 ms of CPU per interpreter, two modules.
+    """
+    global _run_dir
+    named = os.environ.get(_ENV_RUN_DIR)
+    if not named or _run_dir is not None:
+        return
+    _run_dir = os.path.abspath(named)
+    _leave_sign(_run_dir)
+    from whyidle_agent import hooks
+
+    hooks.install()
+
+
+def _leave_sign(folder: str) -> None:
+    """Create `booted/<pid>`: the launcher tells by its absence that an interpreter was isolated."""
+    path = os.path.join(folder, BOOTED_FOLDER, str(os.getpid()))
+    flags = os.O_CREAT | os.O_WRONLY | getattr(os, "O_CLOEXEC", 0)
+    try:
+        try:
+            sign = os.open(path, flags, 0o644)
+        except FileNotFoundError:
+            os.mkdir(os.path.dirname(path))
+            sign = os.open(path, flags, 0o644)
+        os.close(sign)
+    except OSError:
+        # A folder that cannot be written stops recording, not bounded runs: go on.
+        return
+
+
+def is_data_worker() -> bool:
+    """Whether this process is a worker of a torch data loader."""
+    worker = sys.modules.get("torch.utils.data._utils.worker")
+    return getattr(worker, "_worker_info", None) is not None

@@ -1,0 +1,588 @@
+"""The journal of this process: commit-last records in a growing, mapped file.
+
+Everything public here returns at once, never raises and does nothing when there is no run folder
+or recording had to stop. The journal is created at the first record, so a process that only imports
+torch leaves none. Layouts are in wire.py.
+
+NOTE [what may happen to the target's descriptors]
+    No descriptor is kept for growing: a target may close them all and get our number for a file of
+    its own. Each segment opens the journal by its path and checks that it is the same file. Python's
+    mmap keeps a duplicate (before 3.13), which is looked up so that it is closed only while it is ours.
+
+NOTE [full disks]
+    A page of a mapped sparse file that the disk has no room for kills the process with SIGBUS. So a
+    segment is allocated before it is mapped, and when that fails recording stops for good.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import mmap
+import os
+import struct
+import sys
+import time
+from _thread import RLock
+
+from whyidle_agent import boot, wire
+
+_MYPY = False
+if _MYPY:
+    from typing import Any, Callable
+
+SEGMENT_BYTES = 256 * 1024
+"""How much of the journal is allocated and mapped at a time; at most two segments are mapped."""
+MAX_BYTES = 96 * 1024 * 1024
+"""Longest journal of one process; then recording stops."""
+SAMPLE_RECORDS = 24 * 1024 * 1024 // wire.RECORD_BYTES
+"""Most SAMPLE and TRANSFORM records of one process."""
+STACK_RECORDS = 8 * 1024 * 1024 // wire.RECORD_BYTES
+"""Most STACK records of one process."""
+THINNING_STEPS = 16
+"""A detail kind's stride doubles each time another 1/16 of its records is used: full detail at first,
+some detail for millions of batches."""
+MAX_TEXTS = 8192
+"""Most texts a journal interns; more have the id 0."""
+MAX_TEXT_TOTAL_BYTES = 1024 * 1024
+"""Most bytes in the interned texts of a journal: they stay in the target's memory."""
+MAX_TEXT_BYTES = 4032
+"""Longest text; the rest is cut off."""
+
+now = time.monotonic_ns
+
+_RECORD_SHIFT = 6
+_COMMIT_SHIFT = 3
+_BODY_OFFSET = 8
+_I64_MAX = (1 << 63) - 1
+_FIELDS = {name: index for index, name in enumerate(wire.PROGRESS_FIELDS)}
+_pack_body = wire.BODY.pack_into
+_TEXT_PAYLOAD = struct.Struct("<48s")
+_SIX_NUMBERS = struct.Struct("<6q")
+
+
+class _Segment:
+    """A mapped piece of the journal that takes SEGMENT_BYTES of records."""
+
+    __slots__ = ("commits", "duplicate", "first_slot", "mapping", "start")
+
+    def __init__(self, mapping: Any, start: int, first_slot: int, duplicate: int) -> None:
+        self.mapping = mapping
+        # Bytes of the mapping before the first record, there for page alignment only.
+        self.start = start
+        self.first_slot = first_slot
+        self.duplicate = duplicate
+        records = memoryview(mapping)[start : start + SEGMENT_BYTES] if mapping else b""
+        self.commits: Any = memoryview(records).cast("Q") if mapping else None
+
+
+# Its first slot is far beyond any slot, so the fast path never takes it.
+_NO_SEGMENT = _Segment(None, 0, 1 << 62, -1)
+
+
+class _Thinner:
+    """Admits ever fewer records of a detail kind as its budget is used up."""
+
+    __slots__ = ("budget", "count", "next_step", "stride")
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self.count = 0
+        self.stride = 1
+        self.next_step = budget // THINNING_STEPS
+
+    def admit(self) -> bool:
+        """Count one record; False when the budget is used up."""
+        self.count += 1
+        if self.count >= self.next_step:
+            if self.count >= self.budget:
+                return False
+            self.stride *= 2
+            self.next_step += self.budget // THINNING_STEPS
+        return True
+
+
+class _Journal:
+    """What is known about the open journal file."""
+
+    __slots__ = ("duplicate", "header", "identity", "numbers", "path", "torch")
+
+    def __init__(
+        self, path: str, identity: tuple[int, int], header: Any, duplicate: int
+    ) -> None:
+        self.path = path
+        self.identity = identity
+        self.header = header
+        self.duplicate = duplicate
+        end = wire.PROGRESS_OFFSET + 8 * len(wire.PROGRESS_FIELDS)
+        self.numbers = memoryview(header)[wire.PROGRESS_OFFSET : end].cast("q")
+        self.torch: str | None = None
+
+
+_lock = RLock()
+_count = itertools.count()
+_reserve: Callable[[], int] = _count.__next__
+_drops = itertools.count()
+_segment = _NO_SEGMENT
+_previous = _NO_SEGMENT
+_journal: _Journal | None = None
+_stopped: str | None = None
+_texts: dict[str, int] = {}
+_text_total_bytes = 0
+_notes: set[tuple[str, str]] = set()
+_samples = _Thinner(SAMPLE_RECORDS)
+_stacks = _Thinner(STACK_RECORDS)
+_thinners: dict[int, _Thinner] = {}
+_kept_for_ever: list[Any] = []
+_exit_known_in = 0
+
+
+def enabled() -> bool:
+    """Whether records are being taken (or would be, once there is one)."""
+    return _stopped is None and boot.run_dir() is not None
+
+
+def emit(
+    kind: int, flags: int, ref: int, t0: int, t1: int, a: int, b: int, c: int, d: int
+) -> None:
+    """Write one record.
+
+    Cost: about 0.5 us.
+    """
+    thinner = _thinners.get(kind)
+    if thinner is not None and not thinner.admit():
+        _drop()
+        return
+    slot = _reserve()
+    segment = _segment
+    offset = (slot - segment.first_slot) << _RECORD_SHIFT
+    try:
+        if 0 <= offset < SEGMENT_BYTES:
+            at = segment.start + offset + _BODY_OFFSET
+            _pack_body(segment.mapping, at, kind, flags, ref, t0, t1, a, b, c, d)
+            segment.commits[offset >> _COMMIT_SHIFT] = slot + 1
+            return
+    except Exception:
+        # A number out of range, or a segment let go under our hands: the slow path sorts it out.
+        pass
+    _emit_slowly(slot, (kind, flags, ref, t0, t1, a, b, c, d))
+
+
+def text(string: str) -> int:
+    """Intern a text and return its id; 0 for the empty text and when there is no room for it."""
+    try:
+        known = _texts.get(string)
+        return known if known is not None else _intern(string)
+    except Exception:
+        return 0
+
+
+def note(slug: str, message: str) -> None:
+    """Say something about the agent itself, once for each message."""
+    try:
+        if (slug, message) in _notes or len(_notes) >= 200:
+            return
+        _notes.add((slug, message))
+        emit(wire.NOTE, 0, text(slug), now(), 0, text(message), 0, 0, 0)
+    except Exception:
+        return
+
+
+def progress(field_index: int, value: int) -> None:
+    """Set one of the live counters, an index into wire.PROGRESS_FIELDS."""
+    try:
+        journal = _journal or _opened()
+        if journal is not None:
+            numbers = journal.numbers
+            numbers[field_index] = value
+            numbers[1] = _reserved()
+    except Exception:
+        return
+
+
+def sample_stride() -> int:
+    """Every how many-th batch is to have its samples and transforms recorded; 1 = all."""
+    return _samples.stride
+
+
+def stack_stride() -> int:
+    """Every how many-th stack sample is to be recorded; 1 = all."""
+    return _stacks.stride
+
+
+def update_header() -> None:
+    """Add torch's version to the header of a journal that was begun before torch was there."""
+    try:
+        journal = _journal
+        if journal is not None and journal.torch is None:
+            with _lock:
+                _write_header(journal)
+    except Exception:
+        return
+
+
+def close() -> None:
+    """Note the orderly end of the process. Records may still follow."""
+    try:
+        if _journal is not None:
+            progress(_FIELDS["closed"], 1)
+    except Exception:
+        return
+
+
+def _reserved() -> int:
+    # repr is the one way to look at a counter without moving it: "count(42)".
+    return int(repr(_count)[6:-1])
+
+
+def _drop() -> None:
+    count = next(_drops) + 1
+    try:
+        if _journal is not None:
+            _journal.numbers[2] = count
+    except Exception:
+        return
+
+
+def _emit_slowly(slot: int, fields: tuple[Any, ...]) -> None:
+    try:
+        with _lock:
+            segment = _segment_of(slot)
+            if segment is not None:
+                _write(segment, slot, fields)
+                return
+    except OSError as error:
+        _stop(error.strerror or "OSError")
+    except Exception:
+        pass
+    _drop()
+
+
+def _write(segment: _Segment, slot: int, fields: tuple[Any, ...]) -> None:
+    limits = (0xFFFF, 0xFFFF, 0xFFFFFFFF)
+    kind, flags, ref = (_clamped(one, 0, limit) for one, limit in zip(fields, limits))
+    numbers = [_clamped(one, -_I64_MAX - 1, _I64_MAX) for one in fields[3:]]
+    offset = (slot - segment.first_slot) << _RECORD_SHIFT
+    at = segment.start + offset + _BODY_OFFSET
+    _pack_body(segment.mapping, at, kind, flags, ref, *numbers)
+    segment.commits[offset >> _COMMIT_SHIFT] = slot + 1
+
+
+def _clamped(value: Any, low: int, high: int) -> int:
+    try:
+        return min(max(int(value), low), high)
+    except (TypeError, ValueError, OverflowError):
+        return low if low == 0 else -1
+
+
+def _segment_of(slot: int) -> _Segment | None:
+    """The segment that holds a slot: the current one, the one before, or a new one."""
+    global _segment, _previous
+    if _opened() is None:
+        return None
+    segment = _segment
+    slots = SEGMENT_BYTES >> _RECORD_SHIFT
+    if slot < segment.first_slot:
+        return _previous if slot >= _previous.first_slot else None
+    while slot >= segment.first_slot + slots:
+        grown = _grow(segment.first_slot + slots)
+        if grown is None:
+            return None
+        oldest, _previous, _segment, segment = _previous, segment, grown, grown
+        _release(oldest)
+        progress(_FIELDS["sample_stride"], _samples.stride)
+    return segment
+
+
+def _opened() -> _Journal | None:
+    """The journal, created if there is none yet; None when recording is off."""
+    global _journal
+    if _journal is not None:
+        return _journal if _stopped is None else None
+    folder = boot.run_dir()
+    if folder is None or _stopped is not None:
+        return None
+    try:
+        with _lock:
+            if _journal is None:
+                _journal = _create(folder)
+                _say_when_ended()
+    except OSError as error:
+        _stop(error.strerror or "OSError")
+    except Exception as error:
+        _stop(repr(error))
+    return _journal
+
+
+def _create(folder: str) -> _Journal:
+    global _segment
+    journals = os.path.join(folder, "journals")
+    name = "agent-%d-%d%s" % (os.getpid(), now(), wire.JOURNAL_SUFFIX)
+    path = os.path.join(journals, name)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
+    try:
+        file = os.open(path, flags, 0o644)
+    except FileNotFoundError:
+        os.mkdir(journals)
+        file = os.open(path, flags, 0o644)
+    try:
+        allocate(file, 0, wire.HEADER_BYTES + SEGMENT_BYTES)
+        header, duplicate = _map(file, 0, wire.HEADER_BYTES)
+        journal = _Journal(path, _identity(file), header, duplicate)
+        _write_header(journal)
+        _segment = _segment_at(file, 0)
+    except BaseException:
+        os.unlink(path)
+        raise
+    finally:
+        os.close(file)
+    journal.numbers[_FIELDS["sample_stride"]] = 1
+    return journal
+
+
+def _grow(first_slot: int) -> _Segment | None:
+    """Allocate and map the next segment; None when the journal is as long as it may be."""
+    journal = _journal
+    end = wire.HEADER_BYTES + (first_slot << _RECORD_SHIFT) + SEGMENT_BYTES
+    if journal is None or _stopped is not None:
+        return None
+    if end > MAX_BYTES:
+        _stop("budget")
+        return None
+    file = os.open(journal.path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
+    try:
+        if _identity(file) != journal.identity:
+            _stop("replaced")
+            return None
+        allocate(file, end - SEGMENT_BYTES, SEGMENT_BYTES)
+        return _segment_at(file, first_slot)
+    finally:
+        os.close(file)
+
+
+def _segment_at(file: int, first_slot: int) -> _Segment:
+    offset = wire.HEADER_BYTES + (first_slot << _RECORD_SHIFT)
+    aligned = offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
+    mapping, duplicate = _map(file, aligned, offset - aligned + SEGMENT_BYTES)
+    return _Segment(mapping, offset - aligned, first_slot, duplicate)
+
+
+def allocate(file: int, offset: int, length: int) -> None:
+    """Make the disk promise room for a piece of a file. See NOTE [full disks].
+
+    Raises:
+        OSError: there is no room, or no right to it.
+    """
+    try:
+        os.posix_fallocate(file, offset, length)
+        return
+    except AttributeError:
+        pass
+    except OSError as error:
+        import errno
+
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+            raise
+    zeros = bytes(64 * 1024)
+    while length > 0:
+        written = os.pwrite(file, zeros[:length], offset)
+        offset += written
+        length -= written
+
+
+def _map(file: int, offset: int, length: int) -> tuple[Any, int]:
+    """Map a piece of a file; also return the descriptor that the mapping keeps (-1: none known)."""
+    if sys.version_info >= (3, 13):
+        return mmap.mmap(file, length, offset=offset, trackfd=False), -2
+    mapping = mmap.mmap(file, length, offset=offset)
+    taken = {one.duplicate for one in (_segment, _previous)}
+    if _journal is not None:
+        taken.add(_journal.duplicate)
+    identity = _identity(file)
+    for candidate in itertools.chain(range(file + 1, file + 17), range(file)):
+        if candidate not in taken and _is_file(candidate, identity):
+            return mapping, candidate
+    return mapping, -1
+
+
+def _identity(file: int) -> tuple[int, int]:
+    status = os.fstat(file)
+    return status.st_dev, status.st_ino
+
+
+def _is_file(file: int, identity: tuple[int, int]) -> bool:
+    try:
+        return _identity(file) == identity
+    except OSError:
+        return False
+
+
+def _release(segment: _Segment) -> None:
+    """Unmap a segment that no new record goes to. A thread still writing there falls back or drops."""
+    if segment.mapping is not None:
+        _unmap(segment.mapping, segment.commits, segment.duplicate)
+
+
+def _unmap(mapping: Any, view: Any, duplicate: int) -> None:
+    journal = _journal
+    ours = duplicate == -2 or (
+        journal is not None and _is_file(duplicate, journal.identity)
+    )
+    try:
+        if ours:
+            view.release()
+            mapping.close()
+            return
+    except Exception:
+        pass
+    _kept_for_ever.append(mapping)
+
+
+def _write_header(journal: _Journal) -> None:
+    import json
+
+    torch = sys.modules.get("torch")
+    version = getattr(torch, "__version__", None)
+    journal.torch = None if version is None else str(version)
+    described: dict[str, Any] = {
+        "role": "agent",
+        "pid": os.getpid(),
+        "parent_pid": os.getppid(),
+        "rank": _number_of("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"),
+        "local_rank": _number_of(
+            "LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"
+        ),
+        "is_launcher": _is_launcher(),
+        "is_worker": boot.is_data_worker(),
+        "python": "%d.%d.%d" % sys.version_info[:3],
+        "torch": journal.torch,
+        "argv0": os.path.basename(str((getattr(sys, "argv", None) or [""])[0])),
+        "start_mono_ns": now(),
+        "stopped": _stopped,
+    }
+    encoded = json.dumps(described).encode("ascii", "replace")
+    room = wire.HEADER_BYTES - wire.HEADER_JSON_OFFSET
+    if len(encoded) > room:
+        described["argv0"] = ""
+        encoded = json.dumps(described).encode("ascii", "replace")
+    _, _, before = wire.HEADER.unpack_from(journal.header, 0)
+    encoded = encoded.ljust(min(before, room))
+    start = wire.HEADER_JSON_OFFSET
+    journal.header[start : start + len(encoded)] = encoded
+    wire.HEADER.pack_into(journal.header, 0, wire.MAGIC, wire.SCHEMA_VERSION, len(encoded))
+
+
+def _number_of(*names: str) -> int | None:
+    for name in names:
+        value = os.environ.get(name, "")
+        if value.isdigit():
+            return int(value)
+    return None
+
+
+def _is_launcher() -> bool:
+    """Whether this process only starts the ranks: it imports torch's loader, but never trains."""
+    if "RANK" in os.environ:
+        return False
+    program = str((getattr(sys, "argv", None) or [""])[0])
+    if os.path.basename(program) in ("torchrun", "accelerate", "deepspeed"):
+        return True
+    return program.replace(os.sep, "/").endswith(
+        ("torch/distributed/run.py", "torch/distributed/launch.py")
+    )
+
+
+def _say_when_ended() -> None:
+    """Have `close` called at an orderly end; children of multiprocessing end without atexit."""
+    global _exit_known_in
+    if _exit_known_in == os.getpid():
+        return
+    _exit_known_in = os.getpid()
+    atexit.register(close)
+    process = sys.modules.get("multiprocessing.process")
+    util = sys.modules.get("multiprocessing.util")
+    if process is not None and util is not None and process.parent_process() is not None:
+        util.Finalize(None, close, exitpriority=-100)
+
+
+def _stop(reason: str) -> None:
+    global _stopped, _segment, _previous
+    with _lock:
+        _stopped = _stopped or reason
+        _segment, _previous = _NO_SEGMENT, _NO_SEGMENT
+        try:
+            if _journal is not None:
+                # The header's page is allocated: it takes the reason even when the disk is full.
+                _write_header(_journal)
+        except Exception:
+            return
+
+
+def _intern(string: str) -> int:
+    global _text_total_bytes
+    if not string or not isinstance(string, str):
+        return 0
+    with _lock:
+        known = _texts.get(string)
+        if known is not None:
+            return known
+        # Lone surrogates (file names in another encoding) have no UTF-8: written as \udcff.
+        encoded = string.encode("utf-8", "backslashreplace")[:MAX_TEXT_BYTES]
+        full = (
+            len(_texts) >= MAX_TEXTS
+            or _text_total_bytes + len(encoded) > MAX_TEXT_TOTAL_BYTES
+        )
+        if full or not enabled():
+            return 0
+        number = len(_texts) + 1
+        _texts[string] = number
+        _text_total_bytes += len(encoded)
+    for start in range(0, len(encoded), wire.TEXT_BYTES):
+        chunk = encoded[start : start + wire.TEXT_BYTES]
+        more = wire.TEXT_MORE if start + wire.TEXT_BYTES < len(encoded) else 0
+        emit(
+            wire.TEXT,
+            len(chunk) | more,
+            number,
+            *_SIX_NUMBERS.unpack(_TEXT_PAYLOAD.pack(chunk)),
+        )
+    return number
+
+
+def _begin() -> None:
+    """Set up this process' own state: at import, and in the child after a fork."""
+    global _lock, _count, _reserve, _drops, _segment, _previous, _journal, _stopped
+    global _texts, _text_total_bytes, _notes, _samples, _stacks, _thinners
+    for segment in (_segment, _previous):
+        _release(segment)
+    if _journal is not None:
+        _unmap(_journal.header, _journal.numbers, _journal.duplicate)
+    _lock = RLock()
+    _count = itertools.count()
+    _reserve = _locked(_count.__next__) if _may_run_in_parallel() else _count.__next__
+    _drops = itertools.count()
+    _segment, _previous, _journal, _stopped = _NO_SEGMENT, _NO_SEGMENT, None, None
+    _texts, _text_total_bytes, _notes = {}, 0, set()
+    _samples, _stacks = _Thinner(SAMPLE_RECORDS), _Thinner(STACK_RECORDS)
+    _thinners = {wire.SAMPLE: _samples, wire.TRANSFORM: _samples, wire.STACK: _stacks}
+
+
+def _may_run_in_parallel() -> bool:
+    """Whether threads run at the same time here, so that a counter needs a lock."""
+    has_gil = getattr(sys, "_is_gil_enabled", None)
+    return has_gil is not None and not has_gil()
+
+
+def _locked(function: Callable[[], int]) -> Callable[[], int]:
+    lock = RLock()
+
+    def call() -> int:
+        with lock:
+            return function()
+
+    return call
+
+
+_begin()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin)

@@ -1,0 +1,28 @@
+"""One entry of the idle ledger: idle time, who it is given to, and on which side of next() it lies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from whyidle_agent import wire
+
+if TYPE_CHECKING:
+    from whyidle.model.findings import Activity, Place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blame:
+    """Idle time of one rank given to one activity at one place."""
+
+    activity: Activity
+    where: Place
+    idle_ns: float
+    is_input: bool
+    """True: the loader's side; False: the loop's own code."""
+    wait: int = wire.WAIT_NONE
+    """What was waited for (wire.WAIT_*), for blocked time."""
+    is_periodic: bool = False
+    """Loop side: in few steps only."""
+    sample_count: int = 0
+    """Stack samples behind the place; 0 without one."""

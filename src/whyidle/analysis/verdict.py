@@ -1,0 +1,266 @@
+"""Tables → Verdict: the one entrance to analysis."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from whyidle.analysis.align import build_timeline
+from whyidle.analysis.blame import blame_rank
+from whyidle.analysis.contention import Contention, assess_contention
+from whyidle.analysis.evidence import gather_evidence
+from whyidle.analysis.idle import IdleSplit, split_idle
+from whyidle.analysis.outside import judge_outside
+from whyidle.analysis.path import walk_path
+from whyidle.analysis.regimes import Stance, find_stance, main_worker_count, regime_of
+from whyidle.analysis.sentence import write_sentence
+from whyidle.analysis.splits import split_workers
+from whyidle.model.findings import (
+    Activity,
+    Cause,
+    Limit,
+    NotObserved,
+    RunSummary,
+    Verdict,
+    WorkerSplit,
+)
+
+if TYPE_CHECKING:
+    from whyidle.analysis.ledger import Blame
+    from whyidle.model.events import RunTables
+    from whyidle.model.findings import Place, Regime
+    from whyidle.model.timeline import RankTimeline, Timeline
+
+DEVICE_BOUND_IDLE_RATIO = 0.05
+"""Below this the device is the limit: even removing every cause could not save more than this part of a step."""
+UNEXPLAINED_RATIO = 0.1
+"""With more of the idle time unexplained the verdict is withheld (ARCHITECTURE §6)."""
+MIN_STEPS = 8
+"""Fewer steps behind the warm-up are too few to judge."""
+SMALL_SHARE = 0.01
+"""A cause below this part of the idle time joins the largest one of its activity."""
+
+LIMIT_OF_ACTIVITY = {
+    Activity.COPY: Limit.TRANSFER,
+    Activity.SYNC: Limit.HOST,
+    Activity.LAUNCH: Limit.HOST,
+    Activity.PYTHON: Limit.HOST,
+    Activity.COLLECTIVE: Limit.PEERS,
+}
+"""Activities of the loop's side → limit; everything else is input."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """One rank, judged."""
+
+    rank: RankTimeline
+    split: IdleSplit
+    stance: Stance
+    contention: Contention
+    blames: list[Blame]
+    workers: tuple[WorkerSplit, ...]
+
+
+def judge(run: RunTables) -> Verdict:
+    """Give the verdict of a recorded run.
+
+    Args:
+        run: Tables as store gives them.
+
+    Returns:
+        A Verdict; `unresolved` with the reason when the records do not carry one.
+    """
+    return judge_timeline(build_timeline(run), run)
+
+
+def judge_timeline(timeline: Timeline, run: RunTables) -> Verdict:
+    """Give the verdict of an aligned run; `run` says what was run and what could not be observed."""
+    ranks = [rank for rank in timeline.ranks if len(rank.steps)]
+    if not ranks:
+        return judge_outside(timeline, run, _summary(ranks, run))
+    judged = [_judge_rank(timeline, rank) for rank in ranks]
+    idle_ns = sum(one.split.idle.total_ns() for one in judged)
+    window_ns = sum(one.rank.window_ns for one in judged)
+    idle_ratio = idle_ns / window_ns if window_ns else None
+    causes = _causes(judged, idle_ns)
+    unexplained = _unexplained_ratio(judged, idle_ns)
+    limit = _limit(judged, idle_ratio, unexplained)
+    step_ns = np.concatenate([_step_lengths(one.rank) for one in judged])
+    verdict = Verdict(
+        run=_summary(ranks, run),
+        limit=limit,
+        sentence="",
+        step_median_ns=int(np.median(step_ns)) if len(step_ns) else None,
+        step_p90_ns=int(np.percentile(step_ns, 90)) if len(step_ns) else None,
+        idle_ratio=idle_ratio,
+        unexplained_ratio=unexplained,
+        causes=causes,
+        prescriptions=(),
+        not_observed=_not_observed(run, judged),
+        workers=tuple(split for one in judged for split in one.workers),
+        idle_series=_mean_series(judged),
+    )
+    return replace(verdict, sentence=write_sentence(verdict))
+
+
+def _judge_rank(timeline: Timeline, rank: RankTimeline) -> _Judged:
+    split = split_idle(rank)
+    contention = assess_contention(timeline, rank, split.ratio)
+    blames = blame_rank(timeline, rank, split, walk_path(rank), contention)
+    return _Judged(
+        rank,
+        split,
+        find_stance(timeline, rank, contention),
+        contention,
+        blames,
+        split_workers(rank),
+    )
+
+
+def _causes(judged: list[_Judged], idle_ns: int) -> tuple[Cause, ...]:
+    """Join equal blames of all ranks, largest first; small ones join the largest of their activity."""
+    if idle_ns <= 0:
+        return ()
+    groups: dict[tuple[Activity, Regime, Place], list[tuple[_Judged, Blame]]] = defaultdict(
+        list
+    )
+    for one in judged:
+        for blame in _fold_small(one.blames, idle_ns):
+            if blame.activity is not Activity.UNEXPLAINED:
+                key = (
+                    blame.activity,
+                    regime_of(blame, one.stance, one.contention),
+                    blame.where,
+                )
+                groups[key].append((one, blame))
+    causes = []
+    for (activity, regime, where), members in groups.items():
+        one, blame = max(members, key=lambda member: member[1].idle_ns)
+        total = sum(member.idle_ns for _, member in members)
+        causes.append(
+            Cause(
+                activity=activity,
+                regime=regime,
+                share=total / idle_ns,
+                idle_ns=round(total),
+                where=where
+                if len(judged) == 1 or len(members) > 1
+                else replace(where, rank=one.rank.rank),
+                evidence=gather_evidence(
+                    replace(blame, idle_ns=total),
+                    regime,
+                    one.rank,
+                    one.stance,
+                    one.contention,
+                    one.workers,
+                ),
+            )
+        )
+    return tuple(sorted(causes, key=lambda cause: -cause.share))
+
+
+def _fold_small(blames: list[Blame], idle_ns: int) -> list[Blame]:
+    largest: dict[tuple[Activity, bool], Blame] = {}
+    for blame in sorted(blames, key=lambda one: -one.idle_ns):
+        largest.setdefault((blame.activity, blame.is_periodic), blame)
+    kept: dict[int, Blame] = {}
+    for blame in sorted(blames, key=lambda one: -one.idle_ns):
+        head = largest[blame.activity, blame.is_periodic]
+        if blame is head or blame.idle_ns >= SMALL_SHARE * idle_ns:
+            kept[id(blame)] = blame
+        else:
+            before = kept[id(head)]
+            kept[id(head)] = replace(before, idle_ns=before.idle_ns + blame.idle_ns)
+    return list(kept.values())
+
+
+def _unexplained_ratio(judged: list[_Judged], idle_ns: int) -> float:
+    if idle_ns <= 0:
+        return 0.0
+    unnamed = sum(
+        blame.idle_ns
+        for one in judged
+        for blame in one.blames
+        if blame.activity is Activity.UNEXPLAINED
+    )
+    return float(unnamed / idle_ns)
+
+
+def _limit(judged: list[_Judged], idle_ratio: float | None, unexplained: float) -> Limit:
+    steps = sum(len(one.rank.steps) - one.rank.warmup_steps for one in judged)
+    if idle_ratio is None or steps < MIN_STEPS:
+        return Limit.UNRESOLVED
+    if idle_ratio < DEVICE_BOUND_IDLE_RATIO:
+        return Limit.DEVICE
+    if unexplained > UNEXPLAINED_RATIO:
+        return Limit.UNRESOLVED
+    sides: dict[Limit, float] = defaultdict(float)
+    for one in judged:
+        for blame in one.blames:
+            sides[LIMIT_OF_ACTIVITY.get(blame.activity, Limit.INPUT)] += blame.idle_ns
+    return max(sides, key=lambda limit: sides[limit])
+
+
+def _step_lengths(rank: RankTimeline) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    lengths: np.ndarray[tuple[int], np.dtype[np.int64]] = np.diff(
+        rank.steps.ask_ns[rank.warmup_steps :]
+    )
+    return lengths
+
+
+def _mean_series(judged: list[_Judged]) -> tuple[float, ...]:
+    series = [one.split.series for one in judged if one.split.series]
+    return tuple(np.mean(series, axis=0).round(4).tolist()) if series else ()
+
+
+def _summary(ranks: list[RankTimeline], run: RunTables) -> RunSummary:
+    first = ranks[0] if ranks else None
+    journal = next((info for info in run.journals if first and info.pid == first.pid), None)
+    anything = next((info for info in run.journals if info.role == "agent"), None)
+    info = journal or anything
+    return RunSummary(
+        command=tuple(run.manifest.get("command") or ()),
+        steps=sum(len(rank.steps) - rank.warmup_steps for rank in ranks),
+        warmup_steps=sum(rank.warmup_steps for rank in ranks),
+        ranks=len(ranks),
+        duration_ns=max((rank.window_ns for rank in ranks), default=0),
+        python=info.python if info else None,
+        torch=info.torch if info else None,
+        device_kind=first.device_kind if first else "cpu",
+        device_name=first.device_name if first else None,
+        exit_status=run.manifest.get("exit_status"),
+        workers=main_worker_count(first) if first else None,
+    )
+
+
+def _not_observed(run: RunTables, judged: list[_Judged]) -> tuple[NotObserved, ...]:
+    """Collect what launcher, agents and analysis could not see, each once."""
+    found = {
+        entry["slug"]: NotObserved(slug=entry["slug"], reason=entry["reason"])
+        for entry in run.manifest.get("not_observed") or ()
+    }
+    for slug, message in run.tables["note"].select("slug", "message").iter_rows():
+        found.setdefault(str(slug), NotObserved(slug=str(slug), reason=str(message)))
+    dropped = sum(info.dropped_count for info in run.journals)
+    if dropped:
+        found["records-dropped"] = NotObserved(
+            slug="records-dropped",
+            reason=f"{dropped} records were left out to bound the run folder: fewer samples and stacks are behind the places",
+        )
+    for one in judged:
+        steps = len(one.rank.steps) - one.rank.warmup_steps
+        if steps < MIN_STEPS:
+            found["few-steps"] = NotObserved(
+                slug="few-steps",
+                reason=f"only {steps} steps after warm-up: at least {MIN_STEPS} are needed for a verdict",
+            )
+        if not len(one.rank.stack_samples):
+            found["no-stacks"] = NotObserved(
+                slug="no-stacks",
+                reason="no stack samples were taken: causes have no file and line",
+            )
+    return tuple(found.values())

@@ -1,0 +1,466 @@
+"""Time-weighted stack samples of the threads that matter: the loop's and the workers' main threads.
+
+One sampler thread a process, 20 times a second. Each sample stands for the time since the one before
+(counts of samples mislead: a thread that wants the interpreter lock is late exactly when another
+holds it), and says whether the thread was on a CPU or blocked in which call.
+
+NOTE [running or blocked]
+    The kernel says for each thread of our own process which call it is blocked in. But a thread that
+    ran Python until the sampler took the interpreter lock now waits for that lock, and looks blocked
+    in a futex. It gives itself away: the sampler got the lock late, by a switch interval, and the
+    thread has used CPU time since the sample before. What the sampler itself spent waiting for a CPU
+    is no such lateness and is taken off.
+
+NOTE [a thread of ours in the target]
+    It is no `threading.Thread`, so the target does not see it among its own; all signals are blocked
+    in it, so none goes astray; and it is gone before a fork (CPython warns of forks with threads) and
+    comes back after it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import struct
+import sys
+import time
+from _thread import allocate_lock, get_ident, get_native_id, start_new_thread
+
+from whyidle_agent import wire, writer
+
+_MYPY = False
+if _MYPY:
+    from types import CodeType, FrameType
+    from typing import Any
+
+PERIOD_NS = 50_000_000
+"""Mean time between samples."""
+JITTER = 0.1
+"""Each wait differs by up to this part of the period, so that no periodic target falls in step."""
+MAX_FRAMES = 48
+"""Deepest stack recorded, counted from the leaf."""
+MAX_CACHED_FRAMES = 4096
+"""Lines of code whose text ids are kept."""
+MAX_PATHS = 256
+"""Distinct paths recorded as such; further ones are recorded as their folder."""
+LATE_NS = 3_000_000
+"""Waiting this long for the interpreter lock means that another thread was running Python."""
+HELD_CPU_NS = 1_000_000
+"""CPU time since the sample before that makes a thread a possible holder of that lock."""
+
+context: dict[int, int] = {}
+"""Native thread id to STACK_IN_* flags: set by those who know what the thread is in."""
+
+_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_POLLFD = struct.Struct("<ihh")
+
+# System calls, by machine: those whose first argument is a descriptor, those whose first argument
+# points to a pollfd, and futex.
+_FD_CALLS = {
+    "x86_64": frozenset(
+        (0, 1, 5, 8, 16, 17, 18, 19, 20, 40, 42, 43, 44, 45, 46, 47, 73, 74, 75, 77, 78)
+        + (217, 232, 257, 262, 275, 281, 288, 295, 296, 299, 307, 326, 327, 328, 332)
+    ),
+    "aarch64": frozenset(
+        (
+            22,
+            25,
+            29,
+            32,
+            44,
+            46,
+            47,
+            48,
+            56,
+            61,
+            62,
+            63,
+            64,
+            65,
+            66,
+            67,
+            68,
+            69,
+            70,
+            71,
+            76,
+            77,
+        )
+        + (79, 80, 82, 83, 202, 203, 206, 207, 211, 212, 242, 243, 269, 285, 286, 287, 291)
+    ),
+}
+_POLL_CALLS = {"x86_64": frozenset((7, 271)), "aarch64": frozenset((73,))}
+_FUTEX_CALLS = {"x86_64": 202, "aarch64": 98}
+_MACHINE = os.uname().machine if hasattr(os, "uname") else ""
+_FD_OF_CALL = _FD_CALLS.get(_MACHINE, frozenset())
+_POLLFD_OF_CALL = _POLL_CALLS.get(_MACHINE, frozenset())
+_FUTEX = _FUTEX_CALLS.get(_MACHINE, -100)
+
+UNKNOWN_CALL, NO_CALL = -2, -1
+"""STACK.c: running or not known; blocked outside any call."""
+
+
+class _ProcFile:
+    """A file of /proc that is kept open: one call, thus one handover of the interpreter lock, a read.
+
+    A target that closes all descriptors may get our number for a file of its own. Reading at an
+    offset does not disturb that file, and closing looks first.
+    """
+
+    __slots__ = ("file", "path")
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.file = -1
+
+    def read(self) -> bytes:
+        """The text now.
+
+        Raises:
+            OSError: there is no such file (any more).
+        """
+        if self.file >= 0:
+            try:
+                return os.pread(self.file, 256, 0)
+            except OSError:
+                self.close()
+        self.file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        return os.pread(self.file, 256, 0)
+
+    def close(self) -> None:
+        """Close the descriptor if it is still ours."""
+        file, self.file = self.file, -1
+        try:
+            if file >= 0 and os.readlink("/proc/self/fd/%d" % file).startswith("/proc/"):
+                os.close(file)
+        except OSError:
+            return
+
+
+class _Watched:
+    """One thread that is sampled."""
+
+    __slots__ = ("call", "cpu_ns", "ident", "last_ns", "native_id", "role", "schedule")
+
+    def __init__(self, role: int, ident: int, native_id: int, now_ns: int) -> None:
+        self.role = role
+        self.ident = ident
+        self.native_id = native_id
+        self.last_ns = now_ns
+        self.cpu_ns = 0
+        self.call = _ProcFile("/proc/self/task/%d/syscall" % native_id)
+        self.schedule = _ProcFile("/proc/self/task/%d/schedstat" % native_id)
+
+    def close(self) -> None:
+        """Close what is kept open for this thread."""
+        self.call.close()
+        self.schedule.close()
+
+
+class _Sampler:
+    """The sampler thread's own state; one for each time it is started."""
+
+    __slots__ = ("done", "native_id", "schedule", "stop")
+
+    def __init__(self) -> None:
+        self.stop = allocate_lock()
+        self.stop.acquire()
+        self.done = allocate_lock()
+        self.done.acquire()
+        self.native_id = 0
+        self.schedule = _ProcFile("")
+
+
+_lock = allocate_lock()
+_watched: dict[int, _Watched] = {}
+_sampler: _Sampler | None = None
+_ended = False
+_frames: dict[tuple[CodeType, int], str] = {}
+_paths: set[str] = set()
+_tick_count = 0
+_random_state = 1
+
+
+def watch(role: int) -> None:
+    """Sample the calling thread from now on, as STACK_ROLE_* `role`. Calling it again is cheap."""
+    try:
+        ident = get_ident()
+        if ident in _watched and _sampler is not None:
+            return
+        if _ended or not writer.enabled():
+            return
+        known = _Watched(role, ident, get_native_id(), writer.now())
+        with _lock:
+            _watched[ident] = known
+            _start()
+    except Exception as error:
+        writer.note("stacks-failed", repr(error))
+
+
+def _start() -> None:
+    """Start the sampler thread, with all signals blocked in it. The caller holds the lock."""
+    global _sampler
+    if _sampler is not None:
+        return
+    import _signal
+
+    sampler = _Sampler()
+    before = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
+    try:
+        start_new_thread(_run, (sampler,))
+        _sampler = sampler
+    finally:
+        _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
+
+
+def _stop(wait_seconds: float) -> None:
+    """End the sampler thread and wait until the kernel has forgotten it too."""
+    global _sampler
+    sampler, _sampler = _sampler, None
+    if sampler is None:
+        return
+    sampler.stop.release()
+    if not sampler.done.acquire(timeout=wait_seconds):
+        return
+    task = "/proc/self/task/%d" % sampler.native_id
+    for _ in range(50):
+        if not os.path.exists(task):
+            return
+        time.sleep(0.0001)
+
+
+def _run(sampler: _Sampler) -> None:
+    """Body of the sampler thread: sample, wait, until told to stop or nobody is watched."""
+    try:
+        sampler.native_id = get_native_id()
+        sampler.schedule = _ProcFile("/proc/self/task/%d/schedstat" % sampler.native_id)
+        _sample_until_stopped(sampler)
+    except Exception as error:
+        writer.note("stacks-failed", repr(error))
+    finally:
+        sampler.schedule.close()
+        for watched in list(_watched.values()):
+            watched.close()
+        sampler.done.release()
+
+
+def _sample_until_stopped(sampler: _Sampler) -> None:
+    queued_ns = 0
+    while True:
+        period_ns = _jittered(PERIOD_NS)
+        due_ns = writer.now() + period_ns
+        if sampler.stop.acquire(timeout=period_ns / 1e9):
+            return
+        late_ns = lock_wait_ns = writer.now() - due_ns
+        if late_ns > _late_limit_ns():
+            # Read only now: the difference may reach further back, then it errs towards "blocked",
+            # and a target that keeps the lock busy makes every tick late.
+            before_ns, queued_ns = queued_ns, _schedule_of(sampler.schedule)[1]
+            lock_wait_ns -= queued_ns - before_ns
+        if not _tick(late_ns, lock_wait_ns, sampler):
+            return
+
+
+def _tick(late_ns: int, lock_wait_ns: int, sampler: _Sampler) -> bool:
+    """Sample every watched thread; False when none is left and the thread has to end."""
+    global _tick_count, _sampler
+    _tick_count += 1
+    # Names first and frames let go before anything gives the interpreter lock away: a frame that
+    # ends while we hold it would have its variables destroyed in our thread.
+    stacks = _stacks_now(writer.stack_stride())
+    for watched, stack in stacks:
+        _sample(watched, stack, late_ns, lock_wait_ns)
+    if _watched and writer.enabled():
+        return True
+    # Not waiting for the lock: a fork holds it while it waits for this thread to end.
+    if not _lock.acquire(False):
+        return True
+    try:
+        if _watched and writer.enabled():
+            return True
+        if _sampler is sampler:
+            _sampler = None
+    finally:
+        _lock.release()
+    return False
+
+
+def _stacks_now(stride: int) -> list[tuple[_Watched, int]]:
+    frames = sys._current_frames()
+    taken = _tick_count % stride == 0
+    stacks = []
+    for watched in list(_watched.values()):
+        frame = frames.get(watched.ident)
+        if frame is None:
+            _watched.pop(watched.ident, None)
+            context.pop(watched.native_id, None)
+            watched.close()
+        elif taken:
+            stacks.append((watched, _stack_text(frame)))
+    return stacks
+
+
+def _sample(watched: _Watched, stack: int, late_ns: int, lock_wait_ns: int) -> None:
+    call, target = _blocked_in(watched.call)
+    held = call == _FUTEX and lock_wait_ns > _late_limit_ns() and _has_run(watched)
+    if call is None:
+        call, flags = UNKNOWN_CALL, 0
+    elif held or call == UNKNOWN_CALL:
+        call, flags = UNKNOWN_CALL, wire.STACK_ON_CPU
+    else:
+        flags = wire.STACK_BLOCKED
+    flags |= context.get(watched.native_id, 0)
+    t0, watched.last_ns = watched.last_ns, writer.now()
+    stack_and_target = stack | target << 32
+    t1, late_ns = watched.last_ns, max(late_ns, 0)
+    number = watched.native_id
+    writer.emit(
+        wire.STACK, flags, watched.role, t0, t1, stack_and_target, number, call, late_ns
+    )
+
+
+def _has_run(watched: _Watched) -> bool:
+    """Whether a thread has used CPU time since it was looked at last in this way."""
+    cpu_ns, _ = _schedule_of(watched.schedule)
+    used_ns, watched.cpu_ns = cpu_ns - watched.cpu_ns, cpu_ns
+    return used_ns > HELD_CPU_NS
+
+
+def _late_limit_ns() -> int:
+    # A target may have set a shorter switch interval than the usual 5 ms.
+    return min(LATE_NS, int(sys.getswitchinterval() * 0.6e9))
+
+
+def _blocked_in(file: _ProcFile) -> tuple[int | None, int]:
+    """The system call a thread is blocked in (None: cannot be seen) and the text id of its target."""
+    try:
+        line = file.read()
+    except OSError:
+        return None, 0
+    if line.startswith(b"running"):
+        return UNKNOWN_CALL, 0
+    words = line.split()
+    call = int(words[0])
+    if call in _FD_OF_CALL:
+        return call, _target_of(int(words[1], 16))
+    if call in _POLLFD_OF_CALL:
+        return call, _target_of(_polled(int(words[1], 16)))
+    return call, 0
+
+
+def _polled(address: int) -> int:
+    """The first descriptor of an array of pollfd in our own memory; -1 when it cannot be read."""
+    try:
+        memory = os.open("/proc/self/mem", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            # A bad address is an error of pread here, never a fault.
+            return int(_POLLFD.unpack(os.pread(memory, _POLLFD.size, address))[0])
+        finally:
+            os.close(memory)
+    except (OSError, struct.error, OverflowError):
+        return -1
+
+
+def _target_of(descriptor: int) -> int:
+    """Text id of what a descriptor leads to: a path, or "socket:", "pipe:", "anon_inode:"."""
+    if not 0 <= descriptor < 1 << 31:
+        return 0
+    try:
+        path = os.readlink("/proc/self/fd/%d" % descriptor)
+    except OSError:
+        return 0
+    if not path.startswith("/"):
+        return writer.text(path.partition(":")[0] + ":")
+    if path not in _paths:
+        if len(_paths) >= MAX_PATHS:
+            path = os.path.dirname(path)
+        else:
+            _paths.add(path)
+    return writer.text(path)
+
+
+def _schedule_of(file: _ProcFile) -> tuple[int, int]:
+    """Time on a CPU and time waiting for one of a thread of ours, ns; zeros where not accounted."""
+    try:
+        words = file.read().split()
+        return int(words[0]), int(words[1])
+    except (OSError, ValueError, IndexError):
+        return 0, 0
+
+
+def _stack_text(frame: FrameType | None) -> int:
+    """Text id of a stack: text ids of its frames, leaf first. Our own frames are left out."""
+    numbers: list[str] = []
+    while frame is not None and len(numbers) < MAX_FRAMES:
+        key = (frame.f_code, frame.f_lineno or 0)
+        number = _frames.get(key)
+        if number is None:
+            number = _frame_text(key)
+        if number:
+            numbers.append(number)
+        frame = frame.f_back
+    # With the table of texts full, the leaf alone is worth more than nothing.
+    return writer.text(",".join(numbers)) or (writer.text(numbers[0]) if numbers else 0)
+
+
+def _frame_text(key: tuple[CodeType, int]) -> str:
+    code, line = key
+    name = code.co_filename
+    if name.startswith(_FOLDER):
+        number = ""
+    else:
+        function = getattr(code, "co_qualname", code.co_name)
+        number = str(writer.text("%s\0%s\0%d" % (name, function, line)) or "")
+    if len(_frames) < MAX_CACHED_FRAMES:
+        _frames[key] = number
+    return number
+
+
+def _jittered(period_ns: int) -> int:
+    """A period that varies; by our own numbers, for the target's random state is not to be touched."""
+    global _random_state
+    _random_state = (_random_state * 1103515245 + 12345) & 0x7FFFFFFF
+    return int(period_ns * (1 - JITTER + 2 * JITTER * _random_state / 0x7FFFFFFF))
+
+
+def _at_exit() -> None:
+    global _ended
+    _ended = True
+    _stop(1.0)
+
+
+def _before_fork() -> None:
+    try:
+        _lock.acquire()
+        _stop(1.0)
+    except Exception:
+        return
+
+
+def _after_fork_in_parent() -> None:
+    try:
+        if _watched and not _ended:
+            _start()
+        _lock.release()
+    except Exception:
+        return
+
+
+def _after_fork_in_child() -> None:
+    global _lock, _sampler, _ended
+    _lock = allocate_lock()
+    _sampler = None
+    _ended = False
+    _watched.clear()
+    context.clear()
+    _frames.clear()
+    _paths.clear()
+
+
+atexit.register(_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_before_fork,
+        after_in_parent=_after_fork_in_parent,
+        after_in_child=_after_fork_in_child,
+    )

@@ -55,7 +55,9 @@ def empty(table: type, **columns: Any) -> Any:
         elif name in ("ready", "on_cpu", "default_collate"):
             filled[name] = np.zeros(rows, dtype=bool)
         else:
-            filled[name] = np.full(rows, 0 if name in ("flags", "mount", "wait") else -1, dtype=np.int64)
+            filled[name] = np.full(
+                rows, 0 if name in ("flags", "mount", "wait") else -1, dtype=np.int64
+            )
     return table(**{**filled, **columns})
 
 
@@ -83,7 +85,9 @@ def make_rank(steps: Steps, batches: Batches, **changes: Any) -> RankTimeline:
 
 def make_machine(**changes: Any) -> Machine:
     """Make a machine with two CPUs and no counters."""
-    plain = Machine(cpu_count=2, allowed_count=2, counters={}, process_counters={}, mounts={})
+    plain = Machine(
+        cpu_count=2, allowed_count=2, counters={}, process_counters={}, mounts={}
+    )
     return replace(plain, **changes)
 
 
@@ -126,13 +130,22 @@ class SimulatedLoader:
 
     def rank(self) -> RankTimeline:
         """Write down what an agent would have recorded."""
-        times = {name: np.round(values).astype(np.int64) for name, values in self.times().items()}
+        times = {
+            name: np.round(values).astype(np.int64) for name, values in self.times().items()
+        }
         count = len(self.phases)
         batch = np.arange(count, dtype=np.int64)
         worker = batch % self.workers
         window = self.workers * self.prefetch
-        dispatched = np.concatenate((np.zeros(min(window, count), dtype=np.int64), times["got"][:-window]))[:count]
-        previous = np.concatenate((np.zeros(min(self.workers, count), dtype=np.int64), times["fin"][: -self.workers]))[:count]
+        dispatched = np.concatenate(
+            (np.zeros(min(window, count), dtype=np.int64), times["got"][:-window])
+        )[:count]
+        previous = np.concatenate(
+            (
+                np.zeros(min(self.workers, count), dtype=np.int64),
+                times["fin"][: -self.workers],
+            )
+        )[:count]
         steps = empty(
             Steps, ask_ns=times["ask"], got_ns=times["got"], end_ns=np.append(times["ask"][1:], times["got"][-1]),
             iteration=np.full(count, ITERATION), batch=batch,

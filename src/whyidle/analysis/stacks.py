@@ -8,13 +8,15 @@ import numpy as np
 import polars as pl
 
 from whyidle.model.timeline import Frame, StackSamples
-from whyidle.model.waits import classify_agent_wait
+from whyidle.model.syscalls import call_name
+from whyidle.model.waits import CallShape, Wait, call_shape, link_wait, wait_outside_call
 from whyidle_agent import wire
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from whyidle.model.events import RunTables
+    from whyidle.model.timeline import BoolArray, IntArray
 
 MAX_WEIGHT_NS = 1_000_000_000
 """A sample stands for at most one second: a sampler that was stopped knows nothing of the gap."""
@@ -44,6 +46,7 @@ def align_stacks(
     for journal, text in distinct.iter_rows():
         frames = parse_stack(journal, text, run.frame_texts)
         number_of[journal, text] = stacks.setdefault(frames, len(stacks))
+    architecture = str((run.manifest.get("platform") or {}).get("architecture") or "x86_64")
     pid_of = {number: info.pid for number, info in enumerate(run.journals)}
     keys = list(zip(rows["journal"], rows["stack"], strict=True))
     now_ns = rows["now_ns"].to_numpy().astype(np.int64)
@@ -57,21 +60,56 @@ def align_stacks(
         stack=np.array([number_of[key] for key in keys], dtype=np.int64),
         on_cpu=on_cpu,
         flags=flags,
-        wait=_waits(rows, on_cpu),
+        wait=_waits(rows, on_cpu, architecture),
     )
     return samples, tuple(stacks)
 
 
-def _waits(
-    rows: pl.DataFrame, on_cpu: np.ndarray[tuple[int], np.dtype[np.bool_]]
-) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+def _waits(rows: pl.DataFrame, on_cpu: BoolArray, architecture: str) -> IntArray:
     waits = np.zeros(len(rows), dtype=np.int64)
     for number, (syscall, target) in enumerate(
         rows.select("syscall", "target").iter_rows()
     ):
         if not on_cpu[number]:
-            waits[number] = classify_agent_wait(syscall, target)
+            waits[number] = agent_wait(syscall, target, architecture)
     return waits
+
+
+_WAIT_OF_SHAPE = {
+    CallShape.PATH: Wait.FILE,
+    CallShape.PATH_AT: Wait.FILE,
+    CallShape.FILE: Wait.FILE,
+    CallShape.POLL: Wait.SOCKET,
+    CallShape.SELECT: Wait.SOCKET,
+    CallShape.EPOLL: Wait.SOCKET,
+    CallShape.FUTEX: Wait.THREAD,
+    CallShape.FUTEX_WAIT: Wait.THREAD,
+    CallShape.DESCRIPTOR_LOCK: Wait.LOCK,
+    CallShape.FCNTL: Wait.LOCK,
+    CallShape.SLEEP: Wait.SLEEP,
+    CallShape.CHILD: Wait.CHILD,
+    CallShape.IPC: Wait.LOCK,
+}
+"""Calls without a descriptor the agent could name; inside a fetch nobody polls the loader's own queue."""
+
+
+def agent_wait(syscall: int, target: str | None, architecture: str) -> int:
+    """Name what a blocked thread waited for from what the agent saw of it.
+
+    Args:
+        syscall: Number of the call; -1 for none (a page fault).
+        target: Link of the call's descriptor, or None.
+        architecture: Whose numbers these are, as `uname -m` prints it.
+
+    Returns:
+        One of wire.WAIT_*.
+    """
+    if syscall < 0:
+        return int(wait_outside_call("D"))
+    shape = call_shape(call_name(syscall, architecture))
+    if shape is CallShape.DESCRIPTOR and target:
+        return int(link_wait(target))
+    return int(_WAIT_OF_SHAPE.get(shape, Wait.OTHER))
 
 
 def parse_stack(

@@ -13,7 +13,11 @@ EDGES = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 60)), max_size=12
 
 
 def _as_set(track) -> set[int]:
-    return {moment for start, end in zip(track.start_ns, track.end_ns, strict=True) for moment in range(start, end)}
+    return {
+        moment
+        for start, end in zip(track.start_ns, track.end_ns, strict=True)
+        for moment in range(start, end)
+    }
 
 
 def _united(pairs):
@@ -26,7 +30,9 @@ def test_unite_covers_exactly_what_the_intervals_cover(pairs) -> None:
     """Uniting loses nothing, adds nothing and leaves no overlap."""
     track = _united(pairs)
 
-    assert _as_set(track) == {moment for start, length in pairs for moment in range(start, start + length)}
+    assert _as_set(track) == {
+        moment for start, length in pairs for moment in range(start, start + length)
+    }
     assert (track.start_ns[1:] > track.end_ns[:-1]).all()
 
 

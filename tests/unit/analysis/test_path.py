@@ -13,7 +13,13 @@ PATH_TOLERANCE = 0.02
 """METHOD §8.1: the path matched the marginal truth within 2 points in all data-bound cases."""
 
 
-def _samples(rng: np.random.Generator, decode_ms: float, heat_ms: float, tail: float = 0.0, tail_ms: float = 0.0):
+def _samples(
+    rng: np.random.Generator,
+    decode_ms: float,
+    heat_ms: float,
+    tail: float = 0.0,
+    tail_ms: float = 0.0,
+):
     """Phases of BATCHES batches: decode and heat map per sample, collate per batch."""
     shape = BATCHES, BATCH_SIZE
     decode = rng.gamma(20, decode_ms / 20, shape)
@@ -27,9 +33,13 @@ def _loader(case: str) -> SimulatedLoader:
     if case == "saturated":
         return SimulatedLoader(_samples(rng, 6, 4), np.full(BATCHES, 4.0 * MS), WORKERS, 2)
     if case == "heavy tail":
-        return SimulatedLoader(_samples(rng, 6, 1, 0.02, 250), np.full(BATCHES, 4.0 * MS), WORKERS, 2)
+        return SimulatedLoader(
+            _samples(rng, 6, 1, 0.02, 250), np.full(BATCHES, 4.0 * MS), WORKERS, 2
+        )
     if case == "mean fits, rare slow sample":
-        return SimulatedLoader(_samples(rng, 6, 1, 0.006, 400), np.full(BATCHES, 9.5 * MS), WORKERS, 2)
+        return SimulatedLoader(
+            _samples(rng, 6, 1, 0.006, 400), np.full(BATCHES, 9.5 * MS), WORKERS, 2
+        )
     if case == "one slow worker":
         phases = _samples(rng, 6, 4)
         phases[3::WORKERS] *= 2
@@ -41,7 +51,13 @@ def _loader(case: str) -> SimulatedLoader:
     raise AssertionError(case)
 
 
-CASES = ("saturated", "heavy tail", "mean fits, rare slow sample", "one slow worker", "bursts")
+CASES = (
+    "saturated",
+    "heavy tail",
+    "mean fits, rare slow sample",
+    "one slow worker",
+    "bursts",
+)
 
 
 def _path_shares(loader: SimulatedLoader) -> np.ndarray:
@@ -62,7 +78,12 @@ def _wait_window_shares(loader: SimulatedLoader) -> np.ndarray:
     times, found = loader.times(), np.zeros(loader.phases.shape[1])
     for b in np.flatnonzero(times["got"] > times["ask"]):
         edges = times["start"][b] + np.concatenate(([0], np.cumsum(loader.phases[b])))
-        found += np.clip(np.minimum(edges[1:], times["got"][b]) - np.maximum(edges[:-1], times["ask"][b]), 0, None)
+        found += np.clip(
+            np.minimum(edges[1:], times["got"][b])
+            - np.maximum(edges[:-1], times["ask"][b]),
+            0,
+            None,
+        )
     return found / found.sum()
 
 
@@ -77,7 +98,10 @@ def test_path_shares_match_the_marginal_truth(case: str) -> None:
 
     shares = _path_shares(loader)
 
-    assert _error(shares, loader.marginal_shares()) <= PATH_TOLERANCE, (shares, loader.marginal_shares())
+    assert _error(shares, loader.marginal_shares()) <= PATH_TOLERANCE, (
+        shares,
+        loader.marginal_shares(),
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,24 @@
+# make test    all checks and all tests that can run here
+# make demo    the story in about a minute, with a simulated accelerator where there is no GPU
+# make check   the checks and the fast tests
+# Each creates .venv when it is absent. PYTHON=/path/to/python3 chooses the interpreter.
+
+.PHONY: help test demo check clean
+
+help:
+	@sed -n 's/^# //p' Makefile
+
+test: .venv/.installed
+	@scripts/check --all
+
+demo: .venv/.installed
+	@.venv/bin/whyidle demo
+
+check: .venv/.installed
+	@scripts/check
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+
+.venv/.installed: pyproject.toml scripts/setup
+	@PYTHON='$(PYTHON)' scripts/setup

@@ -82,6 +82,13 @@ class Journal:
     """Records the writer had to leave out."""
     closed: bool
     """False: the process was killed or still ran."""
+    is_worker: bool = False
+    """True for a worker process of a data loader."""
+    stopped: str | None = None
+    """Why recording ended before the process did (`budget`, `No space left on device`); None: it did not."""
+    fingerprint: str = ""
+    """Name, length and header checksum of the file when it was read. It differs once the journal has grown, so
+    columns made from it are told apart from columns that are out of date."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

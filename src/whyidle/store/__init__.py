@@ -1,0 +1,1 @@
+"""What was recorded: journals become columns, and a run folder holds both."""

@@ -26,7 +26,7 @@ _TESTING = "whyidle.testing"
 
 def install() -> None:
     """Begin to wait; modules that are there already are looked at once."""
-    sys.meta_path.insert(0, _Finder())  # type: ignore[arg-type]
+    sys.meta_path.insert(0, _Finder())
     for name in _WATCHED:
         module = sys.modules.get(name)
         if module is not None:
@@ -88,14 +88,14 @@ def _look_after_exec(name: str, loader: Any) -> None:
 
         loader.__dict__["exec_module"] = exec_module
     except Exception as error:
-        report("hook-failed", "%s: %r" % (name, error))
+        report("hook-failed", f"{name}: {error!r}")
 
 
 def _executed(name: str, module: ModuleType) -> None:
     try:
         _WATCHED[name](module)
     except Exception as error:
-        report("hook-failed", "%s: %r" % (name, error))
+        report("hook-failed", f"{name}: {error!r}")
 
 
 def _torch_is_whole() -> bool:
@@ -105,11 +105,11 @@ def _torch_is_whole() -> bool:
 
 
 def _on_loader(module: ModuleType) -> None:
+    if _torch_is_whole():
+        _install_loop()
     from whyidle_agent import loader
 
     loader.install(module)
-    if _torch_is_whole():
-        _install_loop()
 
 
 def _on_torch(module: ModuleType) -> None:
@@ -119,10 +119,13 @@ def _on_torch(module: ModuleType) -> None:
 
 
 def _install_loop() -> None:
-    from whyidle_agent import loop, writer
+    try:
+        from whyidle_agent import loop, writer
 
-    loop.install(sys.modules[_TORCH])
-    writer.update_header()
+        loop.install(sys.modules[_TORCH])
+        writer.update_header()
+    except Exception as error:
+        report("hook-failed", f"loop: {error!r}")
 
 
 def _on_collectives(module: ModuleType) -> None:

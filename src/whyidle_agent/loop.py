@@ -28,6 +28,8 @@ if _MYPY:
 
 GC_MIN_NS = 100_000
 """Shorter garbage collections are not recorded."""
+SYNC_MIN_NS = 10_000
+"""Shorter copies of values to the host are not recorded: nothing was waited for."""
 MAX_CACHED_CODES = 4096
 """Code objects remembered as inside or outside of torch."""
 
@@ -108,7 +110,7 @@ def install_collectives(module: ModuleType) -> None:
 def install_synchronising_methods(torch: Any) -> None:
     """Wrap the methods that copy a tensor's values to the host; called once CUDA is in use."""
     for name in SYNCHRONISING_METHODS:
-        _guarded("Tensor." + name, _install_method, torch.Tensor, name)
+        _guarded("Tensor." + name, _install_method, torch, name)
 
 
 def mark(
@@ -134,7 +136,7 @@ def _guarded(point: str, install_point: Callable[..., None], *args: Any) -> None
     try:
         install_point(*args)
     except Exception as error:
-        writer.note("patch-failed", "%s: %r" % (point, error))
+        writer.note("patch-failed", f"{point}: {error!r}")
 
 
 def _learn_folder(torch: ModuleType) -> None:
@@ -284,27 +286,38 @@ def _after_optimizer(optimizer: Any, args: Any, kwargs: Any) -> None:
         _leave_mark(wire.MARK_OPTIMIZER, control.STRONG, start_ns, writer.now(), cpu_ns)
 
 
-def _install_method(cls: Any, name: str) -> None:
-    method = getattr(cls, name)
+def _install_method(torch: Any, name: str) -> None:
+    method = getattr(torch.Tensor, name)
+    # Without it, asking a tensor where it lies would be seen by the target's __torch_function__.
+    unseen = torch._C.DisableTorchFunction
     if getattr(method, _wrapped_marker, False):
         return
     now = time.monotonic_ns
 
     @functools.wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not self.is_cuda or _state.inside or get_ident() != control.loop_thread():
+        if _state.inside or get_ident() != control.loop_thread():
             return method(self, *args, **kwargs)
-        _state.inside = True
         t0 = now()
         try:
             return method(self, *args, **kwargs)
         finally:
             t1 = now()
-            _state.inside = False
-            _leave_mark(wire.MARK_SYNC, 0, t0, t1, -1)
+            if t1 - t0 >= SYNC_MIN_NS:
+                _leave_sync_mark(self, unseen, t0, t1)
 
     setattr(call, _wrapped_marker, True)
-    setattr(cls, name, call)
+    setattr(torch.Tensor, name, call)
+
+
+def _leave_sync_mark(tensor: Any, unseen: Any, t0: int, t1: int) -> None:
+    try:
+        with unseen():
+            on_device = tensor.is_cuda
+        if on_device:
+            mark(wire.MARK_SYNC, t0, t1, depth=3)
+    except Exception as error:
+        writer.note("mark-failed", repr(error))
 
 
 def _after_fork() -> None:

@@ -31,7 +31,6 @@ from whyidle_agent import wire, writer
 _MYPY = False
 if _MYPY:
     from types import CodeType, FrameType
-    from typing import Any
 
 PERIOD_NS = 50_000_000
 """Mean time between samples."""
@@ -57,42 +56,15 @@ _POLLFD = struct.Struct("<ihh")
 # System calls, by machine: those whose first argument is a descriptor, those whose first argument
 # points to a pollfd, and futex.
 _FD_CALLS = {
-    "x86_64": frozenset(
-        (0, 1, 5, 8, 16, 17, 18, 19, 20, 40, 42, 43, 44, 45, 46, 47, 73, 74, 75, 77, 78)
-        + (217, 232, 257, 262, 275, 281, 288, 295, 296, 299, 307, 326, 327, 328, 332)
-    ),
-    "aarch64": frozenset(
-        (
-            22,
-            25,
-            29,
-            32,
-            44,
-            46,
-            47,
-            48,
-            56,
-            61,
-            62,
-            63,
-            64,
-            65,
-            66,
-            67,
-            68,
-            69,
-            70,
-            71,
-            76,
-            77,
-        )
-        + (79, 80, 82, 83, 202, 203, 206, 207, 211, 212, 242, 243, 269, 285, 286, 287, 291)
-    ),
+    "x86_64": "0 1 5 8 16 17 18 19 20 40 42 43 44 45 46 47 73 74 75 77 78 217 232 257 262 275 281 288"
+    " 295 296 299 307 326 327 328 332",
+    "aarch64": "22 25 29 32 44 46 47 48 56 61 62 63 64 65 66 67 68 69 70 71 76 77 79 80 82 83 202 203"
+    " 206 207 211 212 242 243 269 285 286 287 291",
 }
 _POLL_CALLS = {"x86_64": frozenset((7, 271)), "aarch64": frozenset((73,))}
 _FUTEX_CALLS = {"x86_64": 202, "aarch64": 98}
 _MACHINE = os.uname().machine if hasattr(os, "uname") else ""
-_FD_OF_CALL = _FD_CALLS.get(_MACHINE, frozenset())
+_FD_OF_CALL = frozenset(map(int, _FD_CALLS.get(_MACHINE, "").split()))
 _POLLFD_OF_CALL = _POLL_CALLS.get(_MACHINE, frozenset())
 _FUTEX = _FUTEX_CALLS.get(_MACHINE, -100)
 
@@ -131,7 +103,7 @@ class _ProcFile:
         """Close the descriptor if it is still ours."""
         file, self.file = self.file, -1
         try:
-            if file >= 0 and os.readlink("/proc/self/fd/%d" % file).startswith("/proc/"):
+            if file >= 0 and os.readlink(f"/proc/self/fd/{file}").startswith("/proc/"):
                 os.close(file)
         except OSError:
             return
@@ -148,8 +120,8 @@ class _Watched:
         self.native_id = native_id
         self.last_ns = now_ns
         self.cpu_ns = 0
-        self.call = _ProcFile("/proc/self/task/%d/syscall" % native_id)
-        self.schedule = _ProcFile("/proc/self/task/%d/schedstat" % native_id)
+        self.call = _ProcFile(f"/proc/self/task/{native_id}/syscall")
+        self.schedule = _ProcFile(f"/proc/self/task/{native_id}/schedstat")
 
     def close(self) -> None:
         """Close what is kept open for this thread."""
@@ -202,15 +174,15 @@ def _start() -> None:
     global _sampler
     if _sampler is not None:
         return
-    import _signal
+    import signal
 
     sampler = _Sampler()
-    before = _signal.pthread_sigmask(_signal.SIG_BLOCK, _signal.valid_signals())
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     try:
         start_new_thread(_run, (sampler,))
         _sampler = sampler
     finally:
-        _signal.pthread_sigmask(_signal.SIG_SETMASK, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _stop(wait_seconds: float) -> None:
@@ -222,7 +194,7 @@ def _stop(wait_seconds: float) -> None:
     sampler.stop.release()
     if not sampler.done.acquire(timeout=wait_seconds):
         return
-    task = "/proc/self/task/%d" % sampler.native_id
+    task = f"/proc/self/task/{sampler.native_id}"
     for _ in range(50):
         if not os.path.exists(task):
             return
@@ -233,7 +205,7 @@ def _run(sampler: _Sampler) -> None:
     """Body of the sampler thread: sample, wait, until told to stop or nobody is watched."""
     try:
         sampler.native_id = get_native_id()
-        sampler.schedule = _ProcFile("/proc/self/task/%d/schedstat" % sampler.native_id)
+        sampler.schedule = _ProcFile(f"/proc/self/task/{sampler.native_id}/schedstat")
         _sample_until_stopped(sampler)
     except Exception as error:
         writer.note("stacks-failed", repr(error))
@@ -366,7 +338,7 @@ def _target_of(descriptor: int) -> int:
     if not 0 <= descriptor < 1 << 31:
         return 0
     try:
-        path = os.readlink("/proc/self/fd/%d" % descriptor)
+        path = os.readlink(f"/proc/self/fd/{descriptor}")
     except OSError:
         return 0
     if not path.startswith("/"):
@@ -410,7 +382,7 @@ def _frame_text(key: tuple[CodeType, int]) -> str:
         number = ""
     else:
         function = getattr(code, "co_qualname", code.co_name)
-        number = str(writer.text("%s\0%s\0%d" % (name, function, line)) or "")
+        number = str(writer.text(f"{name}\0{function}\0{line}") or "")
     if len(_frames) < MAX_CACHED_FRAMES:
         _frames[key] = number
     return number

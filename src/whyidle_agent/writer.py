@@ -317,7 +317,7 @@ def _opened() -> _Journal | None:
 def _create(folder: str) -> _Journal:
     global _segment
     journals = os.path.join(folder, "journals")
-    name = "agent-%d-%d%s" % (os.getpid(), now(), wire.JOURNAL_SUFFIX)
+    name = f"agent-{os.getpid()}-{now()}{wire.JOURNAL_SUFFIX}"
     path = os.path.join(journals, name)
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
     try:
@@ -454,7 +454,7 @@ def _write_header(journal: _Journal) -> None:
         ),
         "is_launcher": _is_launcher(),
         "is_worker": boot.is_data_worker(),
-        "python": "%d.%d.%d" % sys.version_info[:3],
+        "python": ".".join(map(str, sys.version_info[:3])),
         "torch": journal.torch,
         "argv0": os.path.basename(str((getattr(sys, "argv", None) or [""])[0])),
         "start_mono_ns": now(),

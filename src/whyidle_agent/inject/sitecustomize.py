@@ -8,7 +8,7 @@ import os
 import sys
 
 
-class _AgentFinder(object):  # noqa: UP004  (Python 2 must be able to read this file)
+class _AgentFinder(object):
     """Finds the package `whyidle_agent` by its path, so that nothing else of its folder is importable."""
 
     def __init__(self, folder):
@@ -71,4 +71,4 @@ _run()
 
 # The import below leaves the shadowed module in sys.modules under our name, and where there is none
 # it fails as it would have failed without us: the site module knows what to do in both cases.
-import sitecustomize  # noqa: E402, F401, PLW0406
+import sitecustomize  # noqa: E402, F401

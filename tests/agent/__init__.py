@@ -1,0 +1,1 @@
+"""Tests of the agent: it runs in real interpreters of every supported version."""

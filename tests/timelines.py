@@ -98,7 +98,10 @@ def make_timeline(*ranks: RankTimeline, **machine: Any) -> Timeline:
 
 @dataclass(frozen=True)
 class SimulatedLoader:
-    """A loader with known work: `phases[b, p]` is what batch b needs in phase p, ns; `step_ns[b]` the loop's own time."""
+    """A loader with known work.
+
+    `phases[b, p]` is what batch b needs in phase p, ns; `step_ns[b]` the loop's own time behind it.
+    """
 
     phases: NDArray[np.float64]
     step_ns: NDArray[np.float64]

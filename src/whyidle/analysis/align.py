@@ -12,6 +12,7 @@ import polars as pl
 
 from whyidle.analysis.intervals import unite
 from whyidle.analysis.stacks import align_stacks
+from whyidle.model.codes import AskFlag, DeviceCode, FetchFlag, LoaderFlag
 from whyidle.model.timeline import (
     Batches,
     Intervals,
@@ -27,7 +28,6 @@ from whyidle.model.timeline import (
     Transforms,
     WorkerLife,
 )
-from whyidle_agent import wire
 
 if TYPE_CHECKING:
     from whyidle.model.events import RunTables
@@ -115,19 +115,15 @@ def _build_rank(run: RunTables, journal: int, rank: int) -> RankTimeline:
 
 
 def _ints(frame: pl.DataFrame, column: str, missing: int = -1) -> IntArray:
-    return (
-        frame[column]
-        .cast(pl.Int64)
-        .fill_null(missing)
-        .to_numpy()
-        .astype(np.int64, copy=False)
+    return np.asarray(
+        frame[column].cast(pl.Int64).fill_null(missing).to_numpy(), dtype=np.int64
     )
 
 
 def _steps(tables: dict[str, pl.DataFrame]) -> Steps:
     """Answered asks with the end of the step each begins, and the receive cost inside each."""
     asks = tables["ask"].sort("ask_ns")
-    ended = (asks["flags"] & (wire.ASK_ENDED | wire.ASK_RAISED)) != 0
+    ended = (asks["flags"] & (AskFlag.ENDED | AskFlag.RAISED)) != 0
     ask_ns, got_ns = _ints(asks, "ask_ns"), _ints(asks, "got_ns")
     end_ns = np.append(ask_ns[1:], got_ns[-1:])
     answered = ~ended.to_numpy()
@@ -141,7 +137,7 @@ def _steps(tables: dict[str, pl.DataFrame]) -> Steps:
         batch=_ints(asks, "batch"),
         sampler_ns=_ints(asks, "sampler_ns", 0),
         receive_cpu_ns=_sum_within(tables["receive"], "end_ns", "cpu_ns", ask_ns, got_ns),
-        ready=(asks["flags"] & wire.ASK_READY).to_numpy() != 0,
+        ready=(asks["flags"] & AskFlag.READY).to_numpy() != 0,
     )
 
 
@@ -159,10 +155,8 @@ def _sum_within(
     order = np.argsort(times, kind="stable")
     sums = np.concatenate(([0], np.cumsum(np.maximum(_ints(frame, what)[order], 0))))
     times = times[order]
-    return (
-        sums[np.searchsorted(times, end_ns, "right")]
-        - sums[np.searchsorted(times, start_ns, "left")]
-    )
+    last, first = np.searchsorted(times, end_ns, "right"), np.searchsorted(times, start_ns)
+    return np.asarray(sums[last] - sums[first], dtype=np.int64)
 
 
 def _iterations(tables: dict[str, pl.DataFrame]) -> dict[int, Iteration]:
@@ -181,11 +175,11 @@ def _iterations(tables: dict[str, pl.DataFrame]) -> dict[int, Iteration]:
             batch_size=row["batch_size"],
             start_ns=row["start_ns"],
             end_ns=row["end_ns"],
-            persistent=bool(row["flags"] & wire.LOADER_PERSISTENT),
-            in_order=bool(row["flags"] & wire.LOADER_IN_ORDER),
-            iterable=bool(row["flags"] & wire.LOADER_ITERABLE),
-            pinned=bool(row["flags"] & wire.LOADER_PIN),
-            resumed=bool(row["flags"] & wire.LOADER_RESUMED),
+            persistent=bool(row["flags"] & LoaderFlag.PERSISTENT),
+            in_order=bool(row["flags"] & LoaderFlag.IN_ORDER),
+            iterable=bool(row["flags"] & LoaderFlag.ITERABLE),
+            pinned=bool(row["flags"] & LoaderFlag.PIN),
+            resumed=bool(row["flags"] & LoaderFlag.RESUMED),
             loop_file=row["loop_file"],
             loop_line=row["loop_line"],
             build_file=row["build_file"],
@@ -212,7 +206,7 @@ def _warmup_steps(step_count: int, iterations: dict[int, Iteration]) -> int:
 def _batches(run: RunTables, journal: int, workers: pl.DataFrame) -> Batches:
     """Join what workers recorded of each batch with who they were."""
     pid_of = {number: info.pid for number, info in enumerate(run.journals)}
-    fetches = run.tables["fetch"].filter((pl.col("flags") & wire.FETCH_RAISED) == 0)
+    fetches = run.tables["fetch"].filter((pl.col("flags") & FetchFlag.RAISED) == 0)
     inline = fetches.filter(pl.col("journal") == journal).with_columns(
         iteration=pl.col("pass"),
         worker=pl.lit(-1, pl.Int64),
@@ -359,14 +353,14 @@ def _device(
     if not idle.is_empty():
         return (
             "cuda",
-            names.get(wire.DEVICE_KIND_CUDA),
+            names.get(DeviceCode.CUDA),
             None,
             _track(idle, start_ns, end_ns),
         )
     if not busy.is_empty():
         return (
             "simulated",
-            names.get(wire.DEVICE_KIND_SIMULATED),
+            names.get(DeviceCode.SIMULATED),
             _track(busy, start_ns, end_ns),
             None,
         )

@@ -18,8 +18,9 @@ from whyidle.analysis.host import blame_loop
 from whyidle.analysis.ledger import Blame
 from whyidle.analysis.path import PathKind
 from whyidle.analysis.places import WeightedStack, below_fetch, find_hot_places
+from whyidle.model.codes import StackFlag, StackRole
 from whyidle.model.findings import Activity, Place
-from whyidle_agent import wire
+from whyidle.model.waits import Wait
 
 if TYPE_CHECKING:
     from whyidle.analysis.contention import Contention
@@ -31,16 +32,16 @@ if TYPE_CHECKING:
 MIN_SAMPLES = 20
 """With fewer samples on the path the whole window's samples are used: a share from 20 samples has a noise of 0.1."""
 
-ACTIVITY_OF_WAIT = {
-    wire.WAIT_FILE: Activity.STORAGE,
-    wire.WAIT_PAGE_FAULT: Activity.STORAGE,
-    wire.WAIT_SOCKET: Activity.NETWORK,
-    wire.WAIT_PIPE: Activity.LOCK,
-    wire.WAIT_LOCK: Activity.LOCK,
-    wire.WAIT_THREAD: Activity.LOCK,
-    wire.WAIT_CHILD: Activity.LOCK,
-    wire.WAIT_SLEEP: Activity.SLEEP,
-    wire.WAIT_DEVICE: Activity.STORAGE,
+ACTIVITY_OF_WAIT: dict[int, Activity] = {
+    Wait.FILE: Activity.STORAGE,
+    Wait.PAGE_FAULT: Activity.STORAGE,
+    Wait.SOCKET: Activity.NETWORK,
+    Wait.PIPE: Activity.LOCK,
+    Wait.LOCK: Activity.LOCK,
+    Wait.THREAD: Activity.LOCK,
+    Wait.CHILD: Activity.LOCK,
+    Wait.SLEEP: Activity.SLEEP,
+    Wait.DEVICE: Activity.STORAGE,
 }
 """What a blocked thread waits for → what that is called; waits that are not here stay unexplained."""
 
@@ -51,7 +52,7 @@ class _Weights:
 
     parts: list[Blame] = field(default_factory=list)
 
-    def add(self, activity: Activity, weight: float, place: Place | None = None, *, wait: int = wire.WAIT_NONE,
+    def add(self, activity: Activity, weight: float, place: Place | None = None, *, wait: int = Wait.NONE,
             sample_count: int = 0) -> None:  # fmt: skip
         if weight > 0:
             self.parts.append(
@@ -62,7 +63,7 @@ class _Weights:
                     is_input=True,
                     wait=wait,
                     sample_count=sample_count,
-                )  # fmt: skip
+                )
             )
 
 
@@ -108,10 +109,8 @@ def _scale(parts: list[Blame], idle_ns: int) -> list[Blame]:
 
 def _add_sampler(weights: _Weights, rank: RankTimeline, path: Path) -> None:
     samples = rank.stack_samples
-    chosen = (samples.role == wire.STACK_ROLE_LOOP) & (
-        (samples.flags & wire.STACK_IN_NEXT) != 0
-    )
-    chosen &= (samples.flags & wire.STACK_IN_FETCH) == 0
+    chosen = (samples.role == StackRole.LOOP) & ((samples.flags & StackFlag.IN_NEXT) != 0)
+    chosen &= (samples.flags & StackFlag.IN_FETCH) == 0
     stacks = [
         WeightedStack(frames, float(samples.weight_ns[number]))
         for number in np.flatnonzero(chosen)
@@ -162,7 +161,7 @@ def _add_fetches(
     )
     for wait, wait_ns in _deal_blocked(timeline, rank, on_path, parts["blocked"]).items():
         activity = ACTIVITY_OF_WAIT.get(wait, Activity.UNEXPLAINED)
-        if wait == wire.WAIT_NONE:
+        if wait == Wait.NONE:
             _add_places(
                 weights, Activity.COMPUTE, wait_ns, _blocked_places(rank, on_path, None)
             )
@@ -252,20 +251,17 @@ def _path_or_all(
 
 
 def _fetch_samples(rank: RankTimeline) -> BoolArray:
+    """Tell which stack samples were taken inside a fetch of the window, (samples,) bool."""
     samples = rank.stack_samples
-    wanted = (samples.flags & wire.STACK_IN_FETCH) != 0
-    return (
-        wanted
-        & (samples.now_ns >= rank.window_start_ns)
-        & (samples.now_ns <= rank.window_end_ns)
-    )
+    inside = (samples.now_ns >= rank.window_start_ns) & (samples.now_ns <= rank.window_end_ns)
+    return np.asarray(inside & ((samples.flags & StackFlag.IN_FETCH) != 0), dtype=bool)
 
 
 def _on_cpu_places(
     rank: RankTimeline, on_path: dict[int, tuple[IntArray, IntArray]]
 ) -> list[HotPlace]:
     samples = rank.stack_samples
-    in_own_collate = (samples.flags & wire.STACK_IN_COLLATE) != 0
+    in_own_collate = (samples.flags & StackFlag.IN_COLLATE) != 0
     if not rank.batches.default_collate.any():
         in_own_collate = np.zeros(len(samples), dtype=bool)
     wanted = _fetch_samples(rank) & samples.on_cpu & ~in_own_collate
@@ -317,7 +313,7 @@ def _transform_at(rank: RankTimeline, pid: IntArray, now_ns: IntArray) -> list[s
 
 def _add_places(
     weights: _Weights, activity: Activity, total_ns: float, places: list[HotPlace], *,
-    wait: int = wire.WAIT_NONE, mount: str | None = None,
+    wait: int = Wait.NONE, mount: str | None = None,
 ) -> None:  # fmt: skip
     """Deal a weight out over places; without any it keeps its activity and has no place."""
     whole = sum(hot.weight_ns for hot in places)
@@ -351,11 +347,11 @@ def _deal_blocked(
     looks = rank.threads
     seen: dict[int, float] = defaultdict(float)
     lead = looks.pid == looks.tid
-    waiting = lead & ~np.isin(looks.wait, (wire.WAIT_NONE, wire.WAIT_QUEUE))
+    waiting = lead & ~np.isin(looks.wait, (Wait.NONE, Wait.QUEUE))
     chosen = _path_or_all(rank, looks.pid, looks.now_ns, waiting, on_path)
     for number in np.flatnonzero(chosen).tolist():
         weight = float(looks.weight_ns[number])
-        if looks.wait[number] == wire.WAIT_THREAD:
+        if looks.wait[number] == Wait.THREAD:
             for wait, part in _other_threads(rank, number).items():
                 seen[wait] += weight * part
         else:
@@ -367,7 +363,7 @@ def _deal_blocked(
             seen[int(samples.wait[number])] += float(samples.weight_ns[number])
     total = sum(seen.values())
     if total <= 0:
-        return {wire.WAIT_OTHER: blocked_ns}
+        return {Wait.OTHER: blocked_ns}
     return {wait: blocked_ns * weight / total for wait, weight in seen.items()}
 
 
@@ -384,10 +380,10 @@ def _other_threads(rank: RankTimeline, number: int) -> dict[int, float]:
     )
     near = np.arange(first, last)
     near = near[(looks.pid[near] == pid) & (looks.tid[near] != pid)]
-    idle_waits = (wire.WAIT_THREAD, wire.WAIT_QUEUE, wire.WAIT_OTHER, wire.WAIT_PIPE)
+    idle_waits = (Wait.THREAD, Wait.QUEUE, Wait.OTHER, Wait.PIPE)
     telling = near[~np.isin(looks.wait[near], idle_waits)]
     if not len(telling):
-        return {wire.WAIT_THREAD: 1.0}
+        return {Wait.THREAD: 1.0}
     waits, counts = np.unique(looks.wait[telling], return_counts=True)
     return {
         int(wait): count / len(telling) for wait, count in zip(waits, counts, strict=True)
@@ -398,7 +394,7 @@ def _mount_of(timeline: Timeline, rank: RankTimeline, wait: int) -> str | None:
     """Name the mount that most waits of a kind were on, with its type."""
     looks = rank.threads
     chosen = (looks.wait == wait) & (looks.mount > 0)
-    if wait not in (wire.WAIT_FILE, wire.WAIT_PAGE_FAULT) or not chosen.any():
+    if wait not in (Wait.FILE, Wait.PAGE_FAULT) or not chosen.any():
         return None
     numbers, counts = np.unique(looks.mount[chosen], return_counts=True)
     mount = timeline.machine.mounts.get(int(numbers[counts.argmax()]))

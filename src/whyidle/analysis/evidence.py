@@ -8,8 +8,8 @@ import numpy as np
 
 from whyidle.analysis.contention import Reason
 from whyidle.model.findings import Activity, Evidence, Regime
+from whyidle.model.waits import Wait
 from whyidle.units import format_bytes, format_ns, format_ratio
-from whyidle_agent import wire
 
 if TYPE_CHECKING:
     from whyidle.analysis.contention import Contention
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from whyidle.model.findings import WorkerSplit
     from whyidle.model.timeline import IntArray, RankTimeline
 
-WAIT_WORDS = {
-    wire.WAIT_FILE: "reading files",
-    wire.WAIT_PAGE_FAULT: "page faults on mapped files",
-    wire.WAIT_SOCKET: "a socket",
-    wire.WAIT_PIPE: "a pipe",
-    wire.WAIT_LOCK: "a lock shared between processes",
-    wire.WAIT_THREAD: "another thread of their own",
-    wire.WAIT_CHILD: "a child process",
-    wire.WAIT_SLEEP: "a sleep",
-    wire.WAIT_DEVICE: "a device file",
-    wire.WAIT_OTHER: "something unnamed",
+WAIT_WORDS: dict[int, str] = {
+    Wait.FILE: "reading files",
+    Wait.PAGE_FAULT: "page faults on mapped files",
+    Wait.SOCKET: "a socket",
+    Wait.PIPE: "a pipe",
+    Wait.LOCK: "a lock shared between processes",
+    Wait.THREAD: "another thread of their own",
+    Wait.CHILD: "a child process",
+    Wait.SLEEP: "a sleep",
+    Wait.DEVICE: "a device file",
+    Wait.OTHER: "something unnamed",
 }
 
 
@@ -123,7 +123,7 @@ def _queueing(contention: Contention, stance: Stance) -> list[Evidence]:
             text = f"{threads:.1f} ready threads a worker × {stance.workers} workers on {contention.allowed_count} CPUs"
             return [Evidence(text=text, value=threads, unit="count"), queued]
         case Reason.MASK:
-            text = f"the processes may use only {contention.allowed_count} of {contention.cpu_count} CPUs (affinity mask)"
+            text = f"an affinity mask allows {contention.allowed_count} of {contention.cpu_count} CPUs"
             return [
                 Evidence(text=text, value=contention.allowed_count, unit="count"),
                 queued,

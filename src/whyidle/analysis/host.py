@@ -14,8 +14,8 @@ import numpy as np
 from whyidle.analysis.intervals import contains, covered_ns, intersect, unite
 from whyidle.analysis.ledger import Blame
 from whyidle.analysis.places import WeightedStack, find_hot_places, is_library
+from whyidle.model.codes import Mark, StackFlag, StackRole
 from whyidle.model.findings import Activity, Place
-from whyidle_agent import wire
 
 if TYPE_CHECKING:
     from whyidle.analysis.idle import IdleSplit
@@ -46,7 +46,7 @@ def blame_loop(rank: RankTimeline, split: IdleSplit) -> list[Blame]:
     gaps = split.in_loop
     if not len(gaps):
         return []
-    collective = intersect(gaps, _marked(rank, wire.MARK_COLLECTIVE))
+    collective = intersect(gaps, _marked(rank, Mark.COLLECTIVE))
     blames = [_blame(Activity.COLLECTIVE, Place(), collective.total_ns())]
     rest_ns = gaps.total_ns() - collective.total_ns()
     few = _few_steps(rank, gaps)
@@ -105,10 +105,8 @@ def _few_steps(rank: RankTimeline, gaps: Intervals) -> Intervals:
 
 def _samples_in(rank: RankTimeline, gaps: Intervals) -> BoolArray:
     samples = rank.stack_samples
-    in_loop = (samples.role == wire.STACK_ROLE_LOOP) & (
-        (samples.flags & wire.STACK_IN_NEXT) == 0
-    )
-    return in_loop & contains(gaps, samples.now_ns)
+    in_loop = (samples.role == StackRole.LOOP) & ((samples.flags & StackFlag.IN_NEXT) == 0)
+    return np.asarray(in_loop & contains(gaps, samples.now_ns), dtype=bool)
 
 
 def _places(rank: RankTimeline, chosen: BoolArray) -> list[HotPlace]:
@@ -126,10 +124,8 @@ def _places(rank: RankTimeline, chosen: BoolArray) -> list[HotPlace]:
 def _loop_function(rank: RankTimeline) -> tuple[str, str] | None:
     """The function that calls next(): the innermost own frame of the samples inside next()."""
     samples = rank.stack_samples
-    inside = (samples.role == wire.STACK_ROLE_LOOP) & (
-        (samples.flags & wire.STACK_IN_NEXT) != 0
-    )
-    inside &= (samples.flags & wire.STACK_IN_FETCH) == 0
+    inside = (samples.role == StackRole.LOOP) & ((samples.flags & StackFlag.IN_NEXT) != 0)
+    inside &= (samples.flags & StackFlag.IN_FETCH) == 0
     seen: Counter[tuple[str, str]] = Counter()
     for number in np.flatnonzero(inside).tolist():
         own = [
@@ -183,7 +179,7 @@ def _steady(
 def _sync_place(rank: RankTimeline, steps: int) -> Place | None:
     """Line of the loop's most frequent synchronising call; None when it is not in most steps."""
     marks = rank.marks
-    chosen = (marks.mark == wire.MARK_SYNC) & (marks.start_ns >= rank.window_start_ns)
+    chosen = (marks.mark == Mark.SYNC) & (marks.start_ns >= rank.window_start_ns)
     if chosen.sum() < SYNC_STEPS_RATIO * steps:
         return None
     (file, line), _ = Counter(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from whyidle_agent import wire
+from whyidle.model.waits import Wait
 
 if TYPE_CHECKING:
     from whyidle.model.findings import Activity, Place
@@ -20,8 +20,8 @@ class Blame:
     idle_ns: float
     is_input: bool
     """True: the loader's side; False: the loop's own code."""
-    wait: int = wire.WAIT_NONE
-    """What was waited for (wire.WAIT_*), for blocked time."""
+    wait: int = Wait.NONE
+    """What was waited for (waits.Wait), for blocked time."""
     is_periodic: bool = False
     """Loop side: in few steps only."""
     sample_count: int = 0

@@ -7,28 +7,29 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from whyidle.model.codes import ProcessRole
 from whyidle.model.findings import Limit, NotObserved, Verdict
+from whyidle.model.waits import Wait
 from whyidle.units import format_ratio
-from whyidle_agent import wire
 
 if TYPE_CHECKING:
     from whyidle.model.events import RunTables
     from whyidle.model.findings import RunSummary
     from whyidle.model.timeline import Timeline
 
-WORDS = {
-    wire.WAIT_NONE: "on a CPU or waiting for one",
-    wire.WAIT_QUEUE: "waiting at a queue of the loader",
-    wire.WAIT_FILE: "reading or writing files",
-    wire.WAIT_PAGE_FAULT: "in page faults",
-    wire.WAIT_SOCKET: "waiting for a socket",
-    wire.WAIT_PIPE: "waiting for a pipe",
-    wire.WAIT_LOCK: "waiting for a lock shared between processes",
-    wire.WAIT_THREAD: "waiting for one of its own threads",
-    wire.WAIT_SLEEP: "sleeping",
-    wire.WAIT_CHILD: "waiting for a child process",
-    wire.WAIT_DEVICE: "waiting for a device file",
-    wire.WAIT_OTHER: "blocked elsewhere",
+WORDS: dict[int, str] = {
+    Wait.NONE: "on a CPU or waiting for one",
+    Wait.QUEUE: "waiting at a queue of the loader",
+    Wait.FILE: "reading or writing files",
+    Wait.PAGE_FAULT: "in page faults",
+    Wait.SOCKET: "waiting for a socket",
+    Wait.PIPE: "waiting for a pipe",
+    Wait.LOCK: "waiting for a lock shared between processes",
+    Wait.THREAD: "waiting for one of its own threads",
+    Wait.SLEEP: "sleeping",
+    Wait.CHILD: "waiting for a child process",
+    Wait.DEVICE: "waiting for a device file",
+    Wait.OTHER: "blocked elsewhere",
 }
 
 
@@ -72,8 +73,8 @@ def _outside_view(run: RunTables) -> str:
         spent[roles.get(pid, 0)][wait] += now_ns - previous_ns
     said = ""
     for role, name in (
-        (wire.PROCESS_ROLE_TRAINING, "the training's main thread"),
-        (wire.PROCESS_ROLE_WORKER, "its workers"),
+        (ProcessRole.TRAINING, "the training's main thread"),
+        (ProcessRole.WORKER, "its workers"),
     ):
         total = sum(spent[role].values())
         if total <= 0:

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-
 if TYPE_CHECKING:
     from whyidle.model.timeline import IntArray, RankTimeline
 
@@ -223,7 +222,7 @@ def _previous_on_worker(rank: RankTimeline) -> list[int]:
     previous = np.full(len(batches), -1, dtype=np.int64)
     same = batches.pid[order][1:] == batches.pid[order][:-1]
     previous[order[1:][same]] = order[:-1][same]
-    return previous.tolist()
+    return [int(row) for row in previous]
 
 
 def path_share_of_batches(path: Path, rank: RankTimeline) -> IntArray:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 import polars as pl
 
-from whyidle.model.timeline import Frame, StackSamples
+from whyidle.model.codes import StackFlag
 from whyidle.model.syscalls import call_name
+from whyidle.model.timeline import Frame, StackSamples
 from whyidle.model.waits import CallShape, Wait, call_shape, link_wait, wait_outside_call
-from whyidle_agent import wire
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +51,7 @@ def align_stacks(
     keys = list(zip(rows["journal"], rows["stack"], strict=True))
     now_ns = rows["now_ns"].to_numpy().astype(np.int64)
     flags = rows["flags"].cast(pl.Int64).to_numpy()
-    on_cpu = (flags & wire.STACK_BLOCKED) == 0
+    on_cpu = (flags & StackFlag.BLOCKED) == 0
     samples = StackSamples(
         pid=np.array([pid_of[journal] for journal, _ in keys], dtype=np.int64),
         role=rows["role"].cast(pl.Int64).to_numpy(),
@@ -102,7 +102,7 @@ def agent_wait(syscall: int, target: str | None, architecture: str) -> int:
         architecture: Whose numbers these are, as `uname -m` prints it.
 
     Returns:
-        One of wire.WAIT_*.
+        One of waits.Wait.
     """
     if syscall < 0:
         return int(wait_outside_call("D"))
@@ -115,12 +115,12 @@ def agent_wait(syscall: int, target: str | None, architecture: str) -> int:
 def parse_stack(
     journal: int, text: str | None, frame_texts: Mapping[tuple[int, int], str]
 ) -> tuple[Frame, ...]:
-    """Read a recorded stack: frame ids in decimal, leaf first, joined by commas.
+    r"""Read a recorded stack: frame ids in decimal, leaf first, joined by commas.
 
     Args:
         journal: Journal whose ids these are.
         text: `"12,7,3"`, or None for a sample without frames.
-        frame_texts: (journal, id) to `file\\0function\\0line`.
+        frame_texts: (journal, id) to `file\0function\0line`.
 
     Returns:
         Frames, root first; unknown ids are left out.

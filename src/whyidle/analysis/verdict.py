@@ -249,7 +249,7 @@ def _not_observed(run: RunTables, judged: list[_Judged]) -> tuple[NotObserved, .
     if dropped:
         found["records-dropped"] = NotObserved(
             slug="records-dropped",
-            reason=f"{dropped} records were left out to bound the run folder: fewer samples and stacks are behind the places",
+            reason=f"{dropped} records were left out to bound the run folder: places rest on fewer samples",
         )
     for one in judged:
         steps = len(one.rank.steps) - one.rank.warmup_steps

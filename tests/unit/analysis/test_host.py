@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.timelines import ITERATION, MS, empty, ints, intervals, make_rank
+from tests.timelines import ITERATION, MS, empty, intervals, ints, make_rank
 from whyidle.analysis.host import blame_loop
 from whyidle.analysis.idle import split_idle
+from whyidle.model.codes import Mark, StackRole
 from whyidle.model.findings import Activity
 from whyidle.model.timeline import Batches, Frame, Marks, StackSamples, Steps
-from whyidle_agent import wire
 
 STEPS = 60
 NEXT_MS = 1
@@ -26,9 +26,11 @@ def _rank(device_ms: float, host_ms, *, sync: bool = True, gaps: int = 1, places
     piece = int(device_ms * MS) // gaps
     busy = [(int(start) + k * piece, int(start) + k * piece + (piece if gaps == 1 else piece // 2))
             for start in got for k in range(gaps)]  # fmt: skip
-    steps = empty(Steps, ask_ns=ask, got_ns=got, end_ns=np.append(ask[1:], got[-1]), iteration=np.full(STEPS, ITERATION),
-                  batch=np.arange(STEPS), sampler_ns=np.zeros(STEPS, dtype=np.int64), receive_cpu_ns=np.zeros(STEPS, dtype=np.int64))  # fmt: skip
-    marks = empty(Marks, mark=np.full(STEPS, wire.MARK_SYNC), start_ns=got, end_ns=done,
+    none = np.zeros(STEPS, dtype=np.int64)
+    steps = empty(Steps, ask_ns=ask, got_ns=got, end_ns=np.append(ask[1:], got[-1]),
+                  iteration=np.full(STEPS, ITERATION), batch=np.arange(STEPS), sampler_ns=none,
+                  receive_cpu_ns=none)  # fmt: skip
+    marks = empty(Marks, mark=np.full(STEPS, Mark.SYNC), start_ns=got, end_ns=done,
                   file=np.full(STEPS, "train.py", dtype=object), line=np.full(STEPS, 44))  # fmt: skip
     samples, stacks = _samples(done, host_ms, places)
     return make_rank(steps, empty(Batches), device_kind="simulated", busy=intervals(*busy),
@@ -48,8 +50,9 @@ def _samples(done, host_ms, places):
         weights.append(int(host_ms[step] * MS))
     rows = len(numbers)
     return empty(
-        StackSamples, pid=np.ones(rows, dtype=np.int64), role=np.full(rows, wire.STACK_ROLE_LOOP), now_ns=ints(*times),
-        weight_ns=ints(*weights), stack=ints(*numbers), on_cpu=np.ones(rows, dtype=bool), flags=np.zeros(rows, dtype=np.int64),
+        StackSamples, pid=np.ones(rows, dtype=np.int64), role=np.full(rows, StackRole.LOOP), now_ns=ints(*times),
+        weight_ns=ints(*weights), stack=ints(*numbers), on_cpu=np.ones(rows, dtype=bool),
+        flags=np.zeros(rows, dtype=np.int64),
     ), tuple(stacks)  # fmt: skip
 
 

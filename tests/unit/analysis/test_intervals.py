@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.timelines import ints, intervals
+from tests.timelines import intervals, ints
 from whyidle.analysis.intervals import complement, contains, covered_ns, intersect, unite
 
 EDGES = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 60)), max_size=12)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.timelines import MS, SimulatedLoader, make_iteration, make_rank, ITERATION
+from tests.timelines import ITERATION, MS, SimulatedLoader, make_iteration, make_rank
 from whyidle.analysis.path import PathKind, path_share_of_batches, walk_path
 
 BATCHES, WORKERS, BATCH_SIZE = 600, 8, 8

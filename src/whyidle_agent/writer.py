@@ -251,6 +251,9 @@ def _emit_slowly(slot: int, fields: tuple[Any, ...]) -> None:
             if segment is not None:
                 _write(segment, slot, fields)
                 return
+            if _journal is not None and _stopped is None and slot < _segment.first_slot:
+                _write_late(_journal, slot, fields)
+                return
     except OSError as error:
         _stop(error.strerror or "OSError")
     except Exception:
@@ -259,13 +262,29 @@ def _emit_slowly(slot: int, fields: tuple[Any, ...]) -> None:
 
 
 def _write(segment: _Segment, slot: int, fields: tuple[Any, ...]) -> None:
-    limits = (0xFFFF, 0xFFFF, 0xFFFFFFFF)
-    kind, flags, ref = (_clamped(one, 0, limit) for one, limit in zip(fields, limits))
-    numbers = [_clamped(one, -_I64_MAX - 1, _I64_MAX) for one in fields[3:]]
     offset = (slot - segment.first_slot) << _RECORD_SHIFT
     at = segment.start + offset + _BODY_OFFSET
-    _pack_body(segment.mapping, at, kind, flags, ref, *numbers)
+    _pack_body(segment.mapping, at, *_clamped_fields(fields))
     segment.commits[offset >> _COMMIT_SHIFT] = slot + 1
+
+
+def _write_late(journal: _Journal, slot: int, fields: tuple[Any, ...]) -> None:
+    """Write a record whose thread slept while others filled more than a segment."""
+    file = os.open(journal.path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
+    try:
+        if _identity(file) != journal.identity:
+            raise OSError("replaced")
+        at = wire.HEADER_BYTES + (slot << _RECORD_SHIFT)
+        os.pwrite(file, wire.BODY.pack(*_clamped_fields(fields)), at + _BODY_OFFSET)
+        os.pwrite(file, struct.pack("<Q", slot + 1), at)
+    finally:
+        os.close(file)
+
+
+def _clamped_fields(fields: tuple[Any, ...]) -> list[int]:
+    limits = (0xFFFF, 0xFFFF, 0xFFFFFFFF)
+    small = [_clamped(one, 0, limit) for one, limit in zip(fields, limits)]
+    return small + [_clamped(one, -_I64_MAX - 1, _I64_MAX) for one in fields[3:]]
 
 
 def _clamped(value: Any, low: int, high: int) -> int:
@@ -315,28 +334,32 @@ def _opened() -> _Journal | None:
 
 
 def _create(folder: str) -> _Journal:
+    """Create the journal; it gets its name when its header is whole, so none is seen without."""
     global _segment
     journals = os.path.join(folder, "journals")
     name = f"agent-{os.getpid()}-{now()}{wire.JOURNAL_SUFFIX}"
     path = os.path.join(journals, name)
+    unfinished = path + ".new"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
     try:
-        file = os.open(path, flags, 0o644)
+        file = os.open(unfinished, flags, 0o644)
     except FileNotFoundError:
         os.mkdir(journals)
-        file = os.open(path, flags, 0o644)
+        file = os.open(unfinished, flags, 0o644)
     try:
         allocate(file, 0, wire.HEADER_BYTES + SEGMENT_BYTES)
-        header, duplicate = _map(file, 0, wire.HEADER_BYTES)
+        header, duplicate = _map(file, 0, wire.HEADER_BYTES, set())
         journal = _Journal(path, _identity(file), header, duplicate)
+        journal.numbers[_FIELDS["sample_stride"]] = 1
         _write_header(journal)
-        _segment = _segment_at(file, 0)
+        segment = _segment_at(file, 0, {duplicate})
+        os.rename(unfinished, path)
     except BaseException:
-        os.unlink(path)
+        os.unlink(unfinished)
         raise
     finally:
         os.close(file)
-    journal.numbers[_FIELDS["sample_stride"]] = 1
+    _segment = segment
     return journal
 
 
@@ -355,15 +378,16 @@ def _grow(first_slot: int) -> _Segment | None:
             _stop("replaced")
             return None
         allocate(file, end - SEGMENT_BYTES, SEGMENT_BYTES)
-        return _segment_at(file, first_slot)
+        taken = {journal.duplicate, _segment.duplicate, _previous.duplicate}
+        return _segment_at(file, first_slot, taken)
     finally:
         os.close(file)
 
 
-def _segment_at(file: int, first_slot: int) -> _Segment:
+def _segment_at(file: int, first_slot: int, taken: set[int]) -> _Segment:
     offset = wire.HEADER_BYTES + (first_slot << _RECORD_SHIFT)
     aligned = offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
-    mapping, duplicate = _map(file, aligned, offset - aligned + SEGMENT_BYTES)
+    mapping, duplicate = _map(file, aligned, offset - aligned + SEGMENT_BYTES, taken)
     return _Segment(mapping, offset - aligned, first_slot, duplicate)
 
 
@@ -390,14 +414,21 @@ def allocate(file: int, offset: int, length: int) -> None:
         length -= written
 
 
-def _map(file: int, offset: int, length: int) -> tuple[Any, int]:
-    """Map a piece of a file; also return the descriptor that the mapping keeps (-1: none known)."""
+def _map(file: int, offset: int, length: int, taken: set[int]) -> tuple[Any, int]:
+    """Map a piece of a file; also return the descriptor that the mapping keeps.
+
+    Args:
+        file: Its descriptor.
+        offset: Where the piece begins.
+        length: Its length.
+        taken: Descriptors that other mappings of the file keep.
+
+    Returns:
+        The mapping, and its descriptor: -2 when it keeps none, -1 when it was not found.
+    """
     if sys.version_info >= (3, 13):
         return mmap.mmap(file, length, offset=offset, trackfd=False), -2
     mapping = mmap.mmap(file, length, offset=offset)
-    taken = {one.duplicate for one in (_segment, _previous)}
-    if _journal is not None:
-        taken.add(_journal.duplicate)
     identity = _identity(file)
     for candidate in itertools.chain(range(file + 1, file + 17), range(file)):
         if candidate not in taken and _is_file(candidate, identity):

@@ -42,7 +42,9 @@ _POLLFD = struct.Struct("<ihh")
 _POLLIN = 1
 _AT_FDCWD = 0xFFFFFF9C
 _TRY_AGAIN_NS = 2 * NS_PER_S
-"""How long "not a queue", "no such socket" and a process' mappings are believed."""
+"""How long "no such socket" and a process' mappings are believed."""
+_QUEUE_AGAIN_NS = NS_PER_S // 4
+"""How long "not a queue" is believed: a moment later the worker at its other end may be known."""
 _MAX_CACHED = 4096
 _PRECEDENCE = (Wait.QUEUE, Wait.SOCKET, Wait.PIPE, Wait.FILE, Wait.DEVICE, Wait.OTHER)
 _CODE_SUFFIXES = (".so", ".pyc", ".mo", ".cache", "locale-archive", ".zip")
@@ -69,7 +71,9 @@ class Resolver:
         self._sockets: dict[int, str] = {}
         self._sockets_read_ns = 0
 
-    def resolve(self, pid: int, call: procfs.Call, state: str, peers: tuple[int, ...]) -> Blocked:
+    def resolve(
+        self, pid: int, call: procfs.Call, state: str, peers: tuple[int, ...]
+    ) -> Blocked:
         """Tell what a thread waits for.
 
         Args:
@@ -78,7 +82,9 @@ class Resolver:
             state: Its state letter.
             peers: Processes at the other end of loader queues.
         """
-        if call.number == procfs.CALL_RUNNING or (call.number == procfs.CALL_NONE and state == "R"):
+        if call.number == procfs.CALL_RUNNING or (
+            call.number == procfs.CALL_NONE and state == "R"
+        ):
             return Blocked(Wait.NONE)
         process = self._process(pid)
         if call.number == procfs.CALL_NONE:
@@ -86,7 +92,7 @@ class Resolver:
             return process.only_mapped_file() if wait is Wait.PAGE_FAULT else Blocked(wait)
         name = call_name(call.number, self._architecture)
         try:
-            return self._follow(process, name, call.arguments, peers)
+            return self._follow(process, name, call, peers)
         except (OSError, ValueError, struct.error, IndexError):
             # The thread went on while we looked, or the process is closed to us.
             return Blocked(Wait.FILE if name == "close" else Wait.OTHER)
@@ -109,35 +115,41 @@ class Resolver:
         return process
 
     def _follow(
-        self, process: _Process, name: str, arguments: tuple[int, ...], peers: tuple[int, ...]
+        self, process: _Process, name: str, call: procfs.Call, peers: tuple[int, ...]
     ) -> Blocked:
         writes = name in WRITING_CALLS
         match call_shape(name):
             case CallShape.DESCRIPTOR:
-                return self._descriptor(process, _fd(arguments[0]), peers, writes=writes)
+                return self._descriptor(
+                    process, _fd(call.argument(0)), peers, writes=writes
+                )
             case CallShape.SECOND_DESCRIPTOR:
-                return self._descriptor(process, _fd(arguments[1]), peers, writes=False)
+                return self._descriptor(process, _fd(call.argument(1)), peers, writes=False)
             case CallShape.DESCRIPTOR_LOCK:
-                return self._descriptor_lock(process, arguments)
+                return self._descriptor_lock(process, call)
             case CallShape.FCNTL:
-                if fcntl_waits_for_lock(arguments[1]):
-                    return self._descriptor_lock(process, arguments)
-                return self._descriptor(process, _fd(arguments[0]), peers, writes=False)
+                if fcntl_waits_for_lock(call.argument(1)):
+                    return self._descriptor_lock(process, call)
+                return self._descriptor(process, _fd(call.argument(0)), peers, writes=False)
             case CallShape.PATH:
-                return process.path(arguments[0], None)
+                return process.path(call.argument(0), None)
             case CallShape.PATH_AT:
-                return process.path(arguments[1], arguments[0])
+                return process.path(call.argument(1), call.argument(0))
             case CallShape.POLL:
-                return self._poll(process, arguments, peers)
+                return self._poll(process, call, peers)
             case CallShape.SELECT:
-                return self._any_of(process, process.selected(arguments), peers)
+                return self._any_of(process, process.selected(call), peers)
             case CallShape.EPOLL:
-                info = procfs.read_fdinfo(process.pid, _fd(arguments[0]))
+                info = procfs.read_fdinfo(process.pid, _fd(call.argument(0)))
                 return self._any_of(process, info.watched, peers)
             case CallShape.FUTEX:
-                return process.futex(arguments[0], private=futex_is_private(arguments[1]))
+                return process.futex(
+                    call.argument(0), private=futex_is_private(call.argument(1))
+                )
             case CallShape.FUTEX_WAIT:
-                return process.futex(arguments[0], private=futex_is_private(arguments[3]))
+                return process.futex(
+                    call.argument(0), private=futex_is_private(call.argument(3))
+                )
             case CallShape.SLEEP:
                 return Blocked(Wait.SLEEP)
             case CallShape.CHILD:
@@ -156,7 +168,9 @@ class Resolver:
         wait = link_wait(link)
         if wait is Wait.PIPE:
             is_queue = not writes and self._is_loader_queue(process, link, peers)
-            return Blocked(Wait.QUEUE if is_queue else Wait.PIPE, "queue" if is_queue else "pipe")
+            return Blocked(
+                Wait.QUEUE if is_queue else Wait.PIPE, "queue" if is_queue else "pipe"
+            )
         if wait is Wait.SOCKET:
             return self._socket(process.pid, link)
         if wait is Wait.OTHER:
@@ -164,16 +178,16 @@ class Resolver:
         path = link.removesuffix(" (deleted)")
         return Blocked(wait, path, process.mount_of(path, descriptor))
 
-    def _descriptor_lock(self, process: _Process, arguments: tuple[int, ...]) -> Blocked:
-        found = self._descriptor(process, _fd(arguments[0]), (), writes=False)
+    def _descriptor_lock(self, process: _Process, call: procfs.Call) -> Blocked:
+        found = self._descriptor(process, _fd(call.argument(0)), (), writes=False)
         return Blocked(Wait.LOCK, found.target, found.mount_id)
 
     def _poll(
-        self, process: _Process, arguments: tuple[int, ...], peers: tuple[int, ...]
+        self, process: _Process, call: procfs.Call, peers: tuple[int, ...]
     ) -> Blocked:
-        if arguments[1] == 0:
+        if call.argument(1) == 0:
             return Blocked(Wait.SLEEP)
-        polled = process.polled(arguments[0], min(arguments[1], MAX_POLLED))
+        polled = process.polled(call.argument(0), min(call.argument(1), MAX_POLLED))
         if polled and not any(events & _POLLIN for _, events in polled):
             return self._descriptor(process, polled[0][0], peers, writes=True)
         return self._any_of(process, tuple(one for one, _ in polled), peers)
@@ -188,19 +202,23 @@ class Resolver:
                 found.append(self._descriptor(process, descriptor, peers, writes=False))
         if not descriptors:
             return Blocked(Wait.SLEEP)
-        return min(found, key=lambda one: _PRECEDENCE.index(one.wait), default=Blocked(Wait.OTHER))
+        return min(
+            found, key=lambda one: _PRECEDENCE.index(one.wait), default=Blocked(Wait.OTHER)
+        )
 
-    def _is_loader_queue(self, process: _Process, link: str, peers: tuple[int, ...]) -> bool:
+    def _is_loader_queue(
+        self, process: _Process, link: str, peers: tuple[int, ...]
+    ) -> bool:
         """See NOTE [loader queues]."""
         if not peers:
             return False
         known = process.queues.get(link)
         now_ns = time.monotonic_ns()
-        if known is not None and (known[0] or now_ns - known[1] < _TRY_AGAIN_NS):
+        if known is not None and (known[0] or now_ns < known[1]):
             return known[0]
         links = list(procfs.read_descriptors(process.pid).values())
         answer = links.count(link) >= 2 and any(self._holds(peer, link) for peer in peers)
-        process.queues[link] = (answer, now_ns)
+        process.queues[link] = (answer, now_ns + _QUEUE_AGAIN_NS)
         return answer
 
     def _holds(self, pid: int, link: str) -> bool:
@@ -241,6 +259,7 @@ class _Process:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
+        # Pipe to whether it is a loader's queue, and until when a no is believed.
         self.queues: dict[str, tuple[bool, int]] = {}
         self._memory: int | None = None
         self._futexes: dict[int, Blocked] = {}
@@ -272,11 +291,11 @@ class _Process:
         pairs = ((one, events) for one, events, _ in _POLLFD.iter_unpack(data[:whole]))
         return tuple((one, events) for one, events in pairs if one >= 0)
 
-    def selected(self, arguments: tuple[int, ...]) -> tuple[int, ...]:
+    def selected(self, call: procfs.Call) -> tuple[int, ...]:
         """Descriptors of a select that is going on, readers before writers."""
-        byte_count = (min(arguments[0], 1024) + 7) // 8
+        byte_count = (min(call.argument(0), 1024) + 7) // 8
         found = []
-        for address in arguments[1:3]:
+        for address in (call.argument(1), call.argument(2)):
             if address and byte_count:
                 bits = int.from_bytes(self._read(address, byte_count), "little")
                 found += [one for one in range(byte_count * 8) if bits >> one & 1]
@@ -308,7 +327,9 @@ class _Process:
 
     def _find_mapped_file(self) -> Blocked:
         try:
-            paths = {one.path for one in procfs.read_maps(self.pid) if _is_data_mapping(one)}
+            paths = {
+                one.path for one in procfs.read_maps(self.pid) if _is_data_mapping(one)
+            }
         except (OSError, ValueError):
             return Blocked(Wait.PAGE_FAULT)
         mounts = {self._mount_by_prefix(path) for path in paths}
@@ -354,6 +375,12 @@ def longest_mount(path: str, mounts: tuple[procfs.Mount, ...]) -> int:
 def _is_data_mapping(mapping: procfs.Mapping) -> bool:
     """Whether a mapping can be somebody's data: a file that is neither code nor a library's own."""
     path = mapping.path
-    if not path.startswith("/") or path.startswith(("/dev/", "/usr/", "/lib", "/memfd:", "/SYSV")):
+    if not path.startswith("/") or path.startswith(
+        ("/dev/", "/usr/", "/lib", "/memfd:", "/SYSV")
+    ):
         return False
-    return "x" not in mapping.permissions and ".so." not in path and not path.endswith(_CODE_SUFFIXES)
+    return (
+        "x" not in mapping.permissions
+        and ".so." not in path
+        and not path.endswith(_CODE_SUFFIXES)
+    )

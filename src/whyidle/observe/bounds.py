@@ -91,7 +91,9 @@ class Deadline:
         self._rung += 1
         self._next_ns = now_ns + GRACE_NS
         self.ended_with = signal.Signals(number)
-        self._say(f"the time is over and the training has not ended by itself: sending {meaning}")
+        self._say(
+            f"the time is over and the training has not ended by itself: sending {meaning}"
+        )
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(self._pid, number)
 

@@ -94,7 +94,8 @@ class MachineCounters:
         self._net = KeptFile(f"/proc/{root_pid}/net/dev")
         self._disks = KeptFile("/proc/diskstats")
         self._pressure = {
-            name: KeptFile(f"/proc/pressure/{name}", 512) for name in ("cpu", "io", "memory")
+            name: KeptFile(f"/proc/pressure/{name}", 512)
+            for name in ("cpu", "io", "memory")
         }
         self._mountstats = self._open_mountstats()
         self._groups: list[KeptFile] = []
@@ -115,7 +116,14 @@ class MachineCounters:
 
     def close(self) -> None:
         """Let the files go."""
-        kept = [self._stat, self._memory, self._vmstat, self._net, self._disks, *self._groups]
+        kept = [
+            self._stat,
+            self._memory,
+            self._vmstat,
+            self._net,
+            self._disks,
+            *self._groups,
+        ]
         kept += self._pressure.values()
         if self._mountstats is not None:
             kept.append(self._mountstats)
@@ -143,7 +151,9 @@ class MachineCounters:
     def _sample_memory(self, now_ns: int) -> None:
         available = _parsed(hostfs.parse_available_memory, self._memory)
         self._writer.write("memory.available_bytes", now_ns, available)
-        self._writer.write("swap.in_bytes", now_ns, _parsed(hostfs.parse_swapped_in, self._vmstat))
+        self._writer.write(
+            "swap.in_bytes", now_ns, _parsed(hostfs.parse_swapped_in, self._vmstat)
+        )
 
     def _sample_traffic(self, now_ns: int) -> None:
         write = self._writer.write
@@ -188,7 +198,9 @@ class MachineCounters:
 class Neighbours:
     """CPU time of processes outside the run, by name."""
 
-    def __init__(self, writer: CounterWriter, own_pids: Callable[[], Iterable[int]]) -> None:
+    def __init__(
+        self, writer: CounterWriter, own_pids: Callable[[], Iterable[int]]
+    ) -> None:
         """Leave out the processes of the run and the observer itself."""
         self._writer = writer
         self._own_pids = own_pids

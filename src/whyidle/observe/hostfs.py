@@ -75,9 +75,9 @@ def parse_pressure(text: str) -> int | None:
 def parse_net_dev(text: str) -> dict[str, tuple[int, int]]:
     """Parse bytes received and sent by interface; two lines of headings come first.
 
-     face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls …
-        lo:    3193      29    0    0    0     0          0         0     3193      29    0    0    0     0 …
-      eth0:1295180011  98121    0    0    0     0          0         0  9120033   60112    0    0    0     0 …
+    face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo colls …
+       lo:    3193      29    0    0    0     0          0         0     3193      29    0    0    0     0 …
+     eth0:1295180011  98121    0    0    0     0          0         0  9120033   60112    0    0    0     0 …
     """
     found = {}
     for line in text.splitlines():
@@ -100,9 +100,9 @@ class Disk:
 def parse_diskstats(text: str) -> dict[str, Disk]:
     """Parse block devices that were ever used, by name: fields 3 (name), 6 (sectors read), 13 (ms busy).
 
-       7       0 loop0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
-     254       0 vda 8123 91 911104 4120 771 402 30112 810 0 3704 4940 0 0 0 0 11 9
-     259       0 nvme0n1 91823 12 8812344 30112 0 0 0 0 0 28012 30112
+      7       0 loop0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0
+    254       0 vda 8123 91 911104 4120 771 402 30112 810 0 3704 4940 0 0 0 0 11 9
+    259       0 nvme0n1 91823 12 8812344 30112 0 0 0 0 0 28012 30112
     """
     found = {}
     for line in text.splitlines():
@@ -156,8 +156,12 @@ def parse_cpu_stat(text: str) -> Throttling | None:
     values = dict(line.split()[:2] for line in text.splitlines() if " " in line)
     if "nr_periods" not in values:
         return None
-    throttled_ns = int(values.get("throttled_time", 0)) or int(values.get("throttled_usec", 0)) * 1000
-    return Throttling(int(values["nr_periods"]), int(values.get("nr_throttled", 0)), throttled_ns)
+    throttled_ns = (
+        int(values.get("throttled_time", 0)) or int(values.get("throttled_usec", 0)) * 1000
+    )
+    return Throttling(
+        int(values["nr_periods"]), int(values.get("nr_throttled", 0)), throttled_ns
+    )
 
 
 def parse_cpu_max(text: str) -> float | None:
@@ -200,9 +204,9 @@ def parse_last_pid(text: str) -> int:
 def parse_sockets(text: str, kind: str) -> dict[int, str]:
     """Parse /proc/PID/net/tcp, tcp6 or udp: inode to `kind port`, the remote port; addresses are not kept.
 
-       0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1717 1 …
-       1: 0100007F:A3C2 0100007F:1F90 01 00000000:00000000 00:00000000 00000000     0        0 1811 1 …
-       2: 0A00000A:8FE2 0B00000A:01BB 01 00000000:00000000 02:000A7B2F 00000000  1000        0 2211 2 …
+    0: 0100007F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1717 1 …
+    1: 0100007F:A3C2 0100007F:1F90 01 00000000:00000000 00:00000000 00000000     0        0 1811 1 …
+    2: 0A00000A:8FE2 0B00000A:01BB 01 00000000:00000000 02:000A7B2F 00000000  1000        0 2211 2 …
     """
     found = {}
     for line in text.splitlines():

@@ -31,7 +31,7 @@ from whyidle.store import live, rundir
 from whyidle.units import NS_PER_S
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 OBSERVER_HZ = 20.0
 """Looks a second at the threads that matter: at 20 Hz for 6 s, shares are good to 4 points."""
@@ -166,7 +166,9 @@ class _Run:
             live.prepare_run_dir(folder)
         except OSError as error:
             reason = error.strerror or type(error).__name__
-            self._say(f"cannot write {str(folder)!r} ({reason}): the command runs unobserved, without a verdict")
+            self._say(
+                f"cannot write {str(folder)!r} ({reason}): the command runs unobserved, without a verdict"
+            )
             return None
         return folder
 
@@ -175,9 +177,14 @@ class _Run:
         if self._run_dir is not None:
             inject_dir = find_inject_dir()
             if inject_dir is None:
-                self._miss("agent-not-found", "the agent's folder cannot be put on PYTHONPATH; only the outside view")
+                self._miss(
+                    "agent-not-found",
+                    "the agent's folder cannot be put on PYTHONPATH; only the outside view",
+                )
             else:
-                environment = child_environment(environment, self._run_dir, inject_dir, self._steps)
+                environment = child_environment(
+                    environment, self._run_dir, inject_dir, self._steps
+                )
         self._start_ns = time.monotonic_ns()
         self._manifest["start_mono_ns"] = self._start_ns
         try:
@@ -188,10 +195,15 @@ class _Run:
 
     def _launch_error(self, error: Exception) -> LaunchError:
         program = self._command[0] if self._command else ""
-        missing = isinstance(error, OSError) and error.errno in (errno.ENOENT, errno.ENOTDIR)
+        missing = isinstance(error, OSError) and error.errno in (
+            errno.ENOENT,
+            errno.ENOTDIR,
+        )
         status = 127 if missing or not program else 126
         reason = getattr(error, "strerror", None) or str(error)
-        self._finish(exit_status=status, number=None, ended_by=None, end_ns=time.monotonic_ns())
+        self._finish(
+            exit_status=status, number=None, ended_by=None, end_ns=time.monotonic_ns()
+        )
         return LaunchError(
             f"cannot start {program!r}: {reason}; a program or a path to one is expected after `--`",
             slug="command-not-found" if status == 127 else "command-not-executable",
@@ -202,15 +214,16 @@ class _Run:
     def _watch(self, process: subprocess.Popen[bytes], relay: SignalRelay) -> LaunchResult:
         observer = self._observer(process.pid)
         status = StatusLine(self._stream if observer else None, self._start_ns)
-        end_ns = None if self._seconds is None else self._start_ns + int(self._seconds * NS_PER_S)
+        end_ns = (
+            None
+            if self._seconds is None
+            else self._start_ns + int(self._seconds * NS_PER_S)
+        )
         deadline = Deadline(self._run_dir, process.pid, self._start_ns, end_ns, self._say)
-        ended = None
-        while ended is None:
+        while (ended := poll_target(process)) is None:
             relay.wait(_LOOP_NS)
-            ended = poll_target(process)
             now_ns = time.monotonic_ns()
-            if ended is None:
-                deadline.poll(now_ns)
+            deadline.poll(now_ns)
             if observer is not None and self._run_dir is not None and status.is_due(now_ns):
                 status.draw(now_ns, highest_step(self._run_dir), observer.activity)
         ended_ns = time.monotonic_ns()
@@ -218,7 +231,7 @@ class _Run:
         if observer is not None:
             observer.stop(_OBSERVER_END_S)
             self._not_observed += observer.not_observed
-        return self._result(ended, relay, deadline, ended_ns)
+        return self._result(ended, relay, deadline, observer, ended_ns)
 
     def _observer(self, pid: int) -> Observer | None:
         if self._run_dir is None:
@@ -226,13 +239,21 @@ class _Run:
         try:
             observer = Observer.for_run(self._run_dir, pid, OBSERVER_HZ)
         except OSError as error:
-            self._miss("observer-stopped", f"its journal cannot be written ({error.strerror}); no outside view")
+            self._miss(
+                "observer-stopped",
+                f"its journal cannot be written ({error.strerror}); no outside view",
+            )
             return None
         observer.start()
         return observer
 
     def _result(
-        self, ended: Ended, relay: SignalRelay, deadline: Deadline, end_ns: int
+        self,
+        ended: Ended,
+        relay: SignalRelay,
+        deadline: Deadline,
+        observer: Observer | None,
+        end_ns: int,
     ) -> LaunchResult:
         if deadline.ended_with is not None:
             self._miss(
@@ -240,10 +261,12 @@ class _Run:
                 f"the training did not end by itself at the bound and got {deadline.ended_with.name}; "
                 "its last steps may be missing",
             )
-        self._note_missing_agent(ended)
+        self._note_missing_agent(observer.training_pids if observer else frozenset())
         ended_by = self._ended_by(ended, relay, deadline)
         exit_status = ended.status if ended.signal is None else 128 + ended.signal
-        self._finish(exit_status=exit_status, number=ended.signal, ended_by=ended_by, end_ns=end_ns)
+        self._finish(
+            exit_status=exit_status, number=ended.signal, ended_by=ended_by, end_ns=end_ns
+        )
         return LaunchResult(
             exit_status=exit_status,
             signal=ended.signal,
@@ -255,7 +278,9 @@ class _Run:
         )
 
     def _ended_by(self, ended: Ended, relay: SignalRelay, deadline: Deadline) -> str | None:
-        if relay.interrupted or (ended.signal == signal.SIGINT and not deadline.was_reached):
+        if relay.interrupted or (
+            ended.signal == signal.SIGINT and not deadline.was_reached
+        ):
             return "interrupt"
         if deadline.was_reached:
             return "seconds"
@@ -263,8 +288,18 @@ class _Run:
             return "steps" if highest_step(self._run_dir) >= self._steps else None
         return None
 
-    def _note_missing_agent(self, ended: Ended) -> None:
-        if self._run_dir is None or live.list_booted(self._run_dir):
+    def _note_missing_agent(self, training_pids: frozenset[int]) -> None:
+        if self._run_dir is None:
+            return
+        booted = live.list_booted(self._run_dir)
+        isolated = training_pids - booted
+        if booted and isolated:
+            self._miss(
+                "agent-not-loaded",
+                f"{len(isolated)} Python process(es) that look like the training did not load the agent "
+                "(isolated with -I, -E or -S, or a cleared environment): their steps, lines and samples are unknown",
+            )
+        if booted:
             return
         self._miss(
             "agent-not-loaded",
@@ -277,7 +312,7 @@ class _Run:
 
     def _say(self, message: str) -> None:
         with contextlib.suppress(OSError, ValueError):
-            print(f"whyidle: {message}", file=self._stream, flush=True)  # noqa: T201
+            print(f"whyidle: {message}", file=self._stream, flush=True)
 
     def _describe(self) -> dict[str, object]:
         return {

@@ -83,7 +83,11 @@ def locate_cpu_group(
     begin with the mount's own root, or lead out of it (`/..`): then the mount point is the best that can be seen.
     """
     if "cpu" in paths:
-        found = [one for one in mounts if one.fstype == "cgroup" and "cpu" in one.options.split(",")]
+        found = [
+            one
+            for one in mounts
+            if one.fstype == "cgroup" and "cpu" in one.options.split(",")
+        ]
         path = paths["cpu"]
     elif "" in paths:
         found = [one for one in mounts if one.fstype == "cgroup2"]

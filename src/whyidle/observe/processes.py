@@ -151,7 +151,9 @@ class ProcessTable:
                 if child not in found:
                     found.add(child)
                     pending.append(child)
-        return found | (live.list_agent_journals(self._run_dir).keys() if is_full else set())
+        return found | (
+            live.list_agent_journals(self._run_dir).keys() if is_full else set()
+        )
 
     def _may_have_children(self, pid: int) -> bool:
         known = self.known.get(pid)
@@ -202,7 +204,9 @@ class ProcessTable:
 
     def _assign_roles(self) -> None:
         paths = live.list_agent_journals(self._run_dir)
-        headers = {pid: live.load_live_journal(paths[pid]) for pid in self.known if pid in paths}
+        headers = {
+            pid: live.load_live_journal(paths[pid]) for pid in self.known if pid in paths
+        }
         journals = {pid: header for pid, header in headers.items() if header is not None}
         roles = assign_roles({pid: one.seen() for pid, one in self.known.items()}, journals)
         for pid, role in roles.items():

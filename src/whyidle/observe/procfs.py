@@ -87,12 +87,20 @@ class Call:
 
     number: int
     """Of the call; CALL_RUNNING or CALL_NONE."""
-    arguments: tuple[int, ...]
-    """Six, or none outside a call."""
+    words: tuple[bytes, ...] = ()
+    """Its six arguments as they stand, in hexadecimal; none outside a call. Most are never asked for."""
+
+    def argument(self, index: int) -> int:
+        """One of the arguments.
+
+        Raises:
+            IndexError: there is none.
+        """
+        return int(self.words[index], 16)
 
 
-_RUNNING = Call(CALL_RUNNING, ())
-_OUTSIDE = Call(CALL_NONE, ())
+RUNNING = Call(CALL_RUNNING)
+OUTSIDE_CALLS = Call(CALL_NONE)
 
 
 def parse_syscall(data: bytes) -> Call:
@@ -104,11 +112,11 @@ def parse_syscall(data: bytes) -> Call:
     """
     fields = data.split()
     if not fields or fields[0] == b"running":
-        return _RUNNING
+        return RUNNING
     number = int(fields[0])
     if number < 0:
-        return _OUTSIDE
-    return Call(number, tuple(int(one, 16) for one in fields[1:7]))
+        return OUTSIDE_CALLS
+    return Call(number, tuple(fields[1:7]))
 
 
 def parse_io(text: str) -> dict[str, int]:
@@ -239,7 +247,12 @@ def unescape(text: str) -> str:
     """
     if "\\" not in text:
         return text
-    for escaped, plain in (("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")):
+    for escaped, plain in (
+        ("\\040", " "),
+        ("\\011", "\t"),
+        ("\\012", "\n"),
+        ("\\134", "\\"),
+    ):
         text = text.replace(escaped, plain)
     return text
 

@@ -68,13 +68,17 @@ class Observer:
     wait for it.
     """
 
-    def __init__(self, run_dir: Path, root_pid: int, hz: float, appender: JournalAppender) -> None:
+    def __init__(
+        self, run_dir: Path, root_pid: int, hz: float, appender: JournalAppender
+    ) -> None:
         """Look at the descendants of one process."""
         self._period_ns = int(NS_PER_S / hz)
         self._root_pid = root_pid
         self._appender = appender
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="whyidle-observer", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, name="whyidle-observer", daemon=True
+        )
         self._processes = ProcessTable(run_dir, root_pid, appender)
         self._resolver = Resolver(os.uname().machine)
         self._names = TargetNames()
@@ -91,6 +95,8 @@ class Observer:
         """What the loop of a rank does now, in words."""
         self.not_observed: list[NotObserved] = []
         """What cannot be seen here."""
+        self.training_pids: frozenset[int] = frozenset()
+        """Every process that was ever taken for a rank and lived long enough to be sure of it."""
 
     @classmethod
     def for_run(cls, run_dir: Path, root_pid: int, hz: float) -> Observer:
@@ -123,7 +129,9 @@ class Observer:
         self._stop.set()
         self._thread.join(timeout_s)
         if self._thread.is_alive():
-            reason = "the last look at /proc did not return; what it would have seen is missing"
+            reason = (
+                "the last look at /proc did not return; what it would have seen is missing"
+            )
             self.not_observed.append(NotObserved(slug="observer-hung", reason=reason))
 
     def _run(self) -> None:
@@ -153,7 +161,9 @@ class Observer:
             now_ns = time.monotonic_ns()
             self._late_ns += max(now_ns - next_ns, 0)
             self._tick(now_ns)
-            period_ns = int(self._period_ns * max(self._slowdown / 2, 1.0) * self._growth_factor())
+            period_ns = int(
+                self._period_ns * max(self._slowdown / 2, 1.0) * self._growth_factor()
+            )
             next_ns += period_ns
             after_ns = time.monotonic_ns()
             if next_ns <= after_ns:
@@ -185,13 +195,17 @@ class Observer:
     # --- threads ---------------------------------------------------------------------------------
 
     def _watch_leads(self, now_ns: int) -> None:
-        training = [one.pid for one in self._processes.of_role(Role.TRAINING)]
+        ranks = self._processes.of_role(Role.TRAINING)
+        training = [one.pid for one in ranks]
+        self.training_pids |= {one.pid for one in ranks if now_ns - one.found_ns > NS_PER_S}
         workers = [one.pid for one in self._processes.of_role(Role.WORKER)]
-        for pid, peers in [(pid, training) for pid in workers] + [(pid, workers) for pid in training]:
+        for pid, peers in [(pid, training) for pid in workers] + [
+            (pid, workers) for pid in training
+        ]:
             thread = self._watch(pid, pid, now_ns)
             if thread is not None:
                 thread.is_lead = True
-                thread.peers = tuple(peers)
+                thread.meet(tuple(peers))
 
     def _watch_others(self, now_ns: int) -> None:
         workers = tuple(one.pid for one in self._processes.of_role(Role.WORKER))
@@ -204,7 +218,7 @@ class Observer:
                 thread = self._watch(known.pid, tid, now_ns)
                 if thread is not None and known.role is Role.TRAINING:
                     # The pin thread also waits at the result queue.
-                    thread.peers = workers
+                    thread.meet(workers)
 
     def _watch(self, pid: int, tid: int, now_ns: int) -> WatchedThread | None:
         thread = self._threads.get((pid, tid))
@@ -283,7 +297,9 @@ class Observer:
         if known.role not in (Role.TRAINING, Role.WORKER):
             return
         runnable = sum(
-            thread.blocked.wait is Wait.NONE for thread in self._threads.values() if thread.pid == pid
+            thread.blocked.wait is Wait.NONE
+            for thread in self._threads.values()
+            if thread.pid == pid
         )
         values = {
             "process.minor_faults": stat.minor_faults,
@@ -347,7 +363,9 @@ def probe_signals(pid: int) -> list[NotObserved]:
     for slug, path, consequence in _PROBES:
         reason = _probe(f"/proc/{pid}/{path}")
         if reason is not None:
-            missing.append(NotObserved(slug=slug, reason=f"/proc/PID/{path}: {reason}; {consequence}"))
+            missing.append(
+                NotObserved(slug=slug, reason=f"/proc/PID/{path}: {reason}; {consequence}")
+            )
     return missing
 
 
@@ -355,8 +373,10 @@ _PROBES = (
     (
         "no-schedstat",
         "schedstat",
-        "waiting for a CPU cannot be told from using it, so quota, CPU mask, too many threads and neighbours "
-        "look like computing",
+        (
+            "waiting for a CPU cannot be told from using it, so quota, CPU mask, too many threads and neighbours "
+            "look like computing"
+        ),
     ),
     (
         "no-syscall",
@@ -382,7 +402,11 @@ def _probe(path: str) -> str | None:
         return None if not os.path.exists(os.path.dirname(path)) else "not in this kernel"
     except OSError as error:
         return error.strerror or type(error).__name__
-    return "the kernel does not count" if path.endswith("schedstat") and data == b"0 0 0\n" else None
+    return (
+        "the kernel does not count"
+        if path.endswith("schedstat") and data == b"0 0 0\n"
+        else None
+    )
 
 
 def _raise_descriptor_limit() -> None:

@@ -1,7 +1,7 @@
-"""Signals between a terminal, the launcher and the training, as if the launcher were not there.
+r"""Signals between a terminal, the launcher and the training, as if the launcher were not there.
 
 NOTE [who gets a signal]
-    The target stays in the launcher's process group, so what a terminal sends (Ctrl-C, Ctrl-\\, Ctrl-Z, resize)
+    The target stays in the launcher's process group, so what a terminal sends (Ctrl-C, Ctrl-\, Ctrl-Z, resize)
     reaches it without us and is not passed on; the kernel marks such signals SI_KERNEL. What a process sends to the
     launcher alone is passed on. A sender that signals the whole group with `kill` cannot be told from that, so the
     target may see such a signal twice; container inits have the same property.
@@ -48,8 +48,10 @@ class SignalRelay:
         """Change nothing yet."""
         self._is_main = threading.current_thread() is threading.main_thread()
         self._signals = relayed_signals()
-        self._handlers: dict[int, Callable[[int, FrameType | None], object] | int | None] = {}
-        self._mask: set[signal.Signals] | None = None
+        self._handlers: dict[
+            int, Callable[[int, FrameType | None], object] | int | None
+        ] = {}
+        self._mask: set[int | signal.Signals] | None = None
         self._early: list[int] = []
         self._pid: int | None = None
         self.interrupted = False

@@ -28,7 +28,9 @@ def render_status(
         parts.append(f"{steps_per_s:.1f} steps/s")
     minutes, seconds = divmod(elapsed_ns // NS_PER_S, 60)
     hours, minutes = divmod(minutes, 60)
-    parts.append(f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}")
+    parts.append(
+        f"{hours}:{minutes:02d}:{seconds:02d}" if hours else f"{minutes}:{seconds:02d}"
+    )
     if activity:
         parts.append(f"loop {activity}")
     return f"whyidle: {', '.join(parts)}"[: max(width - 1, 0)]

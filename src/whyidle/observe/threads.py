@@ -24,6 +24,10 @@ MAX_TARGETS = 4096
 """Most different targets named in full; beyond, only their folder is."""
 
 
+_SURE_WAITS = frozenset((Wait.SLEEP, Wait.THREAD))
+"""Waits that an equal line in `syscall` proves: no descriptor is in them that could be another file by now."""
+
+
 class TargetNames:
     """Keeps the number of names in a journal bounded, however many files a training reads."""
 
@@ -48,6 +52,7 @@ class WatchedThread:
     __slots__ = (
         "_call_data",
         "_call_file",
+        "_peers",
         "_pending_from_ns",
         "_pending_to_ns",
         "_sched_data",
@@ -58,7 +63,6 @@ class WatchedThread:
         "interval_ns",
         "is_lead",
         "next_ns",
-        "peers",
         "pid",
         "state",
         "tid",
@@ -73,14 +77,14 @@ class WatchedThread:
         self.pid = pid
         self.tid = tid
         self.is_lead = is_lead
-        self.peers: tuple[int, ...] = ()
+        self._peers: tuple[int, ...] = ()
         self.next_ns = now_ns
         self.interval_ns = OTHERS_NS
         self.state = "R"
         self.blocked = Blocked(Wait.NONE)
-        self.call = procfs.Call(procfs.CALL_RUNNING, ())
+        self.call = procfs.RUNNING
         self._sched_data = b""
-        self._call_data = b"running"
+        self._call_data: bytes | None = b"running"
         self._pending_from_ns = now_ns
         self._pending_to_ns = now_ns
         folder = f"/proc/{pid}/task/{tid}"
@@ -88,7 +92,9 @@ class WatchedThread:
         self._sched_file = _open_or_none(f"{folder}/schedstat")
         self._call_file = _open_or_none(f"{folder}/syscall")
 
-    def look(self, now_ns: int, resolver: Resolver, appender: JournalAppender, names: TargetNames) -> None:
+    def look(
+        self, now_ns: int, resolver: Resolver, appender: JournalAppender, names: TargetNames
+    ) -> None:
         """Look once.
 
         Raises:
@@ -98,20 +104,33 @@ class WatchedThread:
         call_data = self._read_call()
         # Time on a CPU stands still: the thread has not run, so it still waits for what it waited for. One that
         # is ready to run also stands still, hence the second condition.
-        if sched == self._sched_data and sched and call_data == self._call_data and _is_blocked(call_data):
+        if (
+            sched == self._sched_data
+            and sched
+            and call_data == self._call_data
+            and _is_blocked(call_data)
+        ):
             self._pending_to_ns = now_ns
             if now_ns - self._pending_from_ns >= MAX_SPAN_NS:
                 self._write(appender, names)
             self._back_off(now_ns)
             return
         self._write(appender, names)
+        is_same_call = call_data == self._call_data and self.blocked.wait in _SURE_WAITS
         self._sched_data, self._call_data = sched, call_data
         self._pending_to_ns = now_ns
-        self._identify(resolver, call_data)
+        if not is_same_call:
+            self._identify(resolver, call_data)
         self.interval_ns = OTHERS_NS
         self.next_ns = now_ns + self.interval_ns
         if self.blocked.wait is Wait.NONE:
             self._write(appender, names)
+
+    def meet(self, peers: tuple[int, ...]) -> None:
+        """Name the processes at the other end of this thread's loader queues; a pipe may turn out to be one."""
+        if peers != self._peers:
+            self._peers = peers
+            self._call_data = b""
 
     def flush(self, appender: JournalAppender, names: TargetNames) -> None:
         """Write what is known up to the last look."""
@@ -132,11 +151,11 @@ class WatchedThread:
         if self.state in "ZX":
             raise ProcessLookupError
         if call_data is None:
-            self.call = procfs.Call(procfs.CALL_RUNNING, ())
+            self.call = procfs.RUNNING
             self.blocked = Blocked(Wait.NONE if self.state == "R" else Wait.OTHER)
             return
         self.call = procfs.parse_syscall(call_data)
-        self.blocked = resolver.resolve(self.pid, self.call, self.state, self.peers)
+        self.blocked = resolver.resolve(self.pid, self.call, self.state, self._peers)
 
     def _read_call(self) -> bytes | None:
         """The call's line; None where it may not be read."""

@@ -114,8 +114,13 @@ def _is_worker(
     if _SPAWNED in seen.command_line:
         return True
     parent = processes.get(seen.parent_pid)
-    return parent is not None and bool(seen.command_line) and (
-        seen.command_line == parent.command_line and seen.executable == parent.executable
+    return (
+        parent is not None
+        and bool(seen.command_line)
+        and (
+            seen.command_line == parent.command_line
+            and seen.executable == parent.executable
+        )
     )
 
 

@@ -80,17 +80,63 @@ def blame_rank(
         Blames whose `idle_ns` add up to `split.idle`, `unexplained` among them.
     """
     weights = _Weights()
-    for kind, activity in (
-        (PathKind.HANDOFF, Activity.TRANSPORT),
-        (PathKind.RECEIVE, Activity.TRANSPORT),
-        (PathKind.TURN, Activity.TRANSPORT),
-        (PathKind.STARTUP, Activity.STARTUP),
-        (PathKind.UNKNOWN, Activity.UNEXPLAINED),
-    ):
-        weights.add(activity, path.total_ns(kind))
+    weights.add(Activity.STARTUP, path.total_ns(PathKind.STARTUP))
+    weights.add(Activity.UNEXPLAINED, path.total_ns(PathKind.UNKNOWN))
     _add_sampler(weights, rank, path)
-    _add_fetches(weights, timeline, rank, path, contention)
-    return [*_scale(weights.parts, split.in_loader.total_ns()), *blame_loop(rank, split)]
+    parts = _compose(rank, path)
+    _add_transport(weights, path, parts["collate"])
+    _add_fetches(weights, timeline, rank, path, contention, parts)
+    scaled = _scale(weights.parts, split.in_loader.total_ns())
+    return _charge_queueing([*scaled, *blame_loop(rank, split)], contention)
+
+
+SERIAL_KINDS = (PathKind.HANDOFF, PathKind.RECEIVE, PathKind.TURN)
+OF_THE_LOOP = frozenset(
+    (Activity.TRANSPORT, Activity.SAMPLER, Activity.PYTHON, Activity.SYNC, Activity.LAUNCH)
+)
+"""What the loop's thread does itself, and does slower when it has to queue for a CPU."""
+
+
+def _add_transport(weights: _Weights, path: Path, collate_ns: float) -> None:
+    """Moving batches is one cause, whether workers copy them or the loop unpickles them."""
+    serial_ns = float(sum(path.total_ns(kind) for kind in SERIAL_KINDS))
+    if serial_ns + collate_ns > 0:
+        blame = Blame(
+            activity=Activity.TRANSPORT,
+            where=Place(),
+            idle_ns=serial_ns + collate_ns,
+            is_input=True,
+            is_serial=serial_ns >= collate_ns,
+        )
+        weights.parts.append(blame)
+
+
+def _queue_blame(contention: Contention, idle_ns: float, *, is_input: bool) -> Blame:
+    is_quota = contention.reason is Reason.QUOTA
+    is_neighbour = contention.reason is Reason.NEIGHBOUR
+    return Blame(
+        activity=Activity.THROTTLED if is_quota else Activity.CPU_QUEUE,
+        where=Place(process=contention.neighbour if is_neighbour else None),
+        idle_ns=idle_ns,
+        is_input=is_input,
+    )
+
+
+def _charge_queueing(blames: list[Blame], contention: Contention) -> list[Blame]:
+    """Charge the part of the loop's own time that it stood in the queue for a CPU to whoever held the CPUs."""
+    if contention.reason in (Reason.NONE, Reason.OWN_WORK):
+        return blames
+    ratio = contention.loop_queue_ratio
+    charged: list[Blame] = []
+    for blame in blames:
+        if blame.activity in OF_THE_LOOP and ratio > 0:
+            charged.append(replace(blame, idle_ns=blame.idle_ns * (1 - ratio)))
+            charged.append(
+                _queue_blame(contention, blame.idle_ns * ratio, is_input=blame.is_input)
+            )
+        else:
+            charged.append(blame)
+    return charged
 
 
 def _scale(parts: list[Blame], idle_ns: int) -> list[Blame]:
@@ -140,19 +186,14 @@ def _add_fetches(
     rank: RankTimeline,
     path: Path,
     contention: Contention,
+    parts: dict[str, float],
 ) -> None:
-    """Expand the batches on the path into on-CPU, ready and blocked time, and each of these into places."""
-    parts = _compose(rank, path)
-    weights.add(Activity.TRANSPORT, parts["collate"])
+    """Deal the batches on the path out over on-CPU, ready and blocked time, and each of these over places."""
     on_path = _on_path(rank, path)
     cpu_ns, ready_ns = parts["cpu"], parts["ready"]
     queued_ns = contention.removable_ratio * (cpu_ns + ready_ns)
-    if contention.reason is not Reason.NONE:
-        activity = (
-            Activity.THROTTLED if contention.reason is Reason.QUOTA else Activity.CPU_QUEUE
-        )
-        process = contention.neighbour if contention.reason is Reason.NEIGHBOUR else None
-        weights.add(activity, queued_ns, Place(process=process))
+    if queued_ns > 0:
+        weights.parts.append(_queue_blame(contention, queued_ns, is_input=True))
     _add_places(
         weights,
         Activity.COMPUTE,
@@ -253,7 +294,9 @@ def _path_or_all(
 def _fetch_samples(rank: RankTimeline) -> BoolArray:
     """Tell which stack samples were taken inside a fetch of the window, (samples,) bool."""
     samples = rank.stack_samples
-    inside = (samples.now_ns >= rank.window_start_ns) & (samples.now_ns <= rank.window_end_ns)
+    inside = (samples.now_ns >= rank.window_start_ns) & (
+        samples.now_ns <= rank.window_end_ns
+    )
     return np.asarray(inside & ((samples.flags & StackFlag.IN_FETCH) != 0), dtype=bool)
 
 

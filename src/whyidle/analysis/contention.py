@@ -48,6 +48,8 @@ class Contention:
     reason: Reason
     queue_ratio: float
     """Part of the fetches' CPU time spent ready without a CPU, 0 to 1."""
+    loop_queue_ratio: float
+    """Part of the loop thread's CPU time spent ready without a CPU, 0 to 1; 0 when not observed."""
     removable_ratio: float
     """Part of the idle time that goes when only the contention goes, 0 to 1; 0 for OWN_WORK and NONE."""
     throttled_ratio: float | None
@@ -70,17 +72,18 @@ def assess_contention(
     """Find out whether, and because of whom, a rank's workers had to queue for CPUs."""
     machine = timeline.machine
     window = rank.window_start_ns, rank.window_end_ns
-    queue_ratio = _queue_ratio(rank.batches)
+    queue_ratio, loop_queue_ratio = _queue_ratio(rank.batches), _loop_queue_ratio(rank)
     throttled_ratio = _throttled_ratio(machine, *window)
     runnable = _runnable_threads(machine, rank)
     tree_cpus = _cpus(machine, "cpu.tree_ns", *window)
     other_cpus = _cpus(machine, "cpu.other_ns", *window)
     reason = Reason.NONE
-    if queue_ratio >= QUEUE_RATIO:
+    if max(queue_ratio, loop_queue_ratio) >= QUEUE_RATIO:
         reason = _reason(machine, throttled_ratio, runnable, tree_cpus, other_cpus)
     return Contention(
         reason=reason,
         queue_ratio=queue_ratio,
+        loop_queue_ratio=loop_queue_ratio,
         removable_ratio=_removable_ratio(reason, machine, rank, idle_ratio, queue_ratio),
         throttled_ratio=throttled_ratio,
         runnable_threads=runnable,
@@ -116,6 +119,17 @@ def _queue_ratio(batches: Batches) -> float:
     known = (batches.cpu_ns >= 0) & (batches.runq_ns >= 0)
     ran_ns, waited_ns = int(batches.cpu_ns[known].sum()), int(batches.runq_ns[known].sum())
     return waited_ns / (ran_ns + waited_ns) if ran_ns + waited_ns else 0.0
+
+
+def _loop_queue_ratio(rank: RankTimeline) -> float:
+    looks = rank.threads
+    mine = (looks.pid == rank.pid) & (looks.tid == rank.pid)
+    mine &= (looks.now_ns >= rank.window_start_ns) & (looks.now_ns <= rank.window_end_ns)
+    mine &= (looks.on_cpu_ns >= 0) & (looks.runq_ns >= 0)
+    if mine.sum() < 2:
+        return 0.0
+    ran_ns, waited_ns = np.ptp(looks.on_cpu_ns[mine]), np.ptp(looks.runq_ns[mine])
+    return float(waited_ns / (ran_ns + waited_ns)) if ran_ns + waited_ns else 0.0
 
 
 def _throttled_ratio(machine: Machine, start_ns: int, end_ns: int) -> float | None:

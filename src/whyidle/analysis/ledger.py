@@ -24,5 +24,7 @@ class Blame:
     """What was waited for (waits.Wait), for blocked time."""
     is_periodic: bool = False
     """Loop side: in few steps only."""
+    is_serial: bool = False
+    """Moving batches: most of it where only one can work at a time, in the loop's process."""
     sample_count: int = 0
     """Stack samples behind the place; 0 without one."""

@@ -83,7 +83,7 @@ def regime_of(blame: Blame, stance: Stance, contention: Contention) -> Regime:
         return Regime.LOCK_BOUND
     if stance.head_of_line_ratio > HEAD_OF_LINE_RATIO:
         return Regime.HEAD_OF_LINE
-    if blame.activity is Activity.TRANSPORT:
+    if blame.is_serial:
         return Regime.SERIAL_STAGE
     return Regime.FEW_WORKERS if _has_room(blame, stance, contention) else Regime.THROUGHPUT
 

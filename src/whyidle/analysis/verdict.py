@@ -43,14 +43,11 @@ MIN_STEPS = 8
 SMALL_SHARE = 0.01
 """A cause below this part of the idle time joins the largest one of its activity."""
 
-LIMIT_OF_ACTIVITY = {
-    Activity.COPY: Limit.TRANSFER,
-    Activity.SYNC: Limit.HOST,
-    Activity.LAUNCH: Limit.HOST,
-    Activity.PYTHON: Limit.HOST,
-    Activity.COLLECTIVE: Limit.PEERS,
-}
-"""Activities of the loop's side → limit; everything else is input."""
+PLAIN_NOTES = frozenset(("ended-at-bound",))
+"""Notes of the agent that tell what it did, not what it missed."""
+
+LIMIT_OF_ACTIVITY = {Activity.COPY: Limit.TRANSFER, Activity.COLLECTIVE: Limit.PEERS}
+"""Activities with a limit of their own; all others are the loader's (input) or the loop's (host)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +126,7 @@ def _causes(judged: list[_Judged], idle_ns: int) -> tuple[Cause, ...]:
         list
     )
     for one in judged:
-        for blame in _fold_small(one.blames, idle_ns):
+        for blame in _fold_small(_join_equal(one.blames), idle_ns):
             if blame.activity is not Activity.UNEXPLAINED:
                 key = (
                     blame.activity,
@@ -161,6 +158,14 @@ def _causes(judged: list[_Judged], idle_ns: int) -> tuple[Cause, ...]:
             )
         )
     return tuple(sorted(causes, key=lambda cause: -cause.share))
+
+
+def _join_equal(blames: list[Blame]) -> list[Blame]:
+    """Join entries that say the same, so that none is small only because it is in pieces."""
+    joined: dict[Blame, float] = defaultdict(float)
+    for blame in blames:
+        joined[replace(blame, idle_ns=0.0)] += blame.idle_ns
+    return [replace(blame, idle_ns=idle_ns) for blame, idle_ns in joined.items()]
 
 
 def _fold_small(blames: list[Blame], idle_ns: int) -> list[Blame]:
@@ -201,7 +206,8 @@ def _limit(judged: list[_Judged], idle_ratio: float | None, unexplained: float) 
     sides: dict[Limit, float] = defaultdict(float)
     for one in judged:
         for blame in one.blames:
-            sides[LIMIT_OF_ACTIVITY.get(blame.activity, Limit.INPUT)] += blame.idle_ns
+            side = Limit.INPUT if blame.is_input else Limit.HOST
+            sides[LIMIT_OF_ACTIVITY.get(blame.activity, side)] += blame.idle_ns
     return max(sides, key=lambda limit: sides[limit])
 
 
@@ -244,7 +250,8 @@ def _not_observed(run: RunTables, judged: list[_Judged]) -> tuple[NotObserved, .
         for entry in run.manifest.get("not_observed") or ()
     }
     for slug, message in run.tables["note"].select("slug", "message").iter_rows():
-        found.setdefault(str(slug), NotObserved(slug=str(slug), reason=str(message)))
+        if slug not in PLAIN_NOTES:
+            found.setdefault(str(slug), NotObserved(slug=str(slug), reason=str(message)))
     dropped = sum(info.dropped_count for info in run.journals)
     if dropped:
         found["records-dropped"] = NotObserved(

@@ -56,7 +56,12 @@ def test_verdict_of_a_slow_python_loop_names_its_line(
 
 @pytest.mark.parametrize(
     ("wait", "activity"),
-    [(Wait.FILE, Activity.STORAGE), (Wait.SOCKET, Activity.NETWORK), (Wait.LOCK, Activity.LOCK), (Wait.SLEEP, Activity.SLEEP)],
+    [
+        (Wait.FILE, Activity.STORAGE),
+        (Wait.SOCKET, Activity.NETWORK),
+        (Wait.LOCK, Activity.LOCK),
+        (Wait.SLEEP, Activity.SLEEP),
+    ],
 )  # fmt: skip
 def test_verdict_of_blocked_workers_names_what_they_wait_for(
     tmp_path: Path, wait, activity

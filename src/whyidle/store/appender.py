@@ -57,11 +57,22 @@ class JournalAppender:
         return wire.HEADER_BYTES + self._slot_count * wire.RECORD_BYTES
 
     def emit(
-        self, kind: int, flags: int, ref: int, t0: int, t1: int, a: int, b: int, c: int, d: int
+        self,
+        kind: int,
+        flags: int,
+        ref: int,
+        t0: int,
+        t1: int,
+        a: int,
+        b: int,
+        c: int,
+        d: int,
     ) -> None:
         """Add one record; it is in the file after the next flush."""
         self._slot_count += 1
-        self._buffer += wire.RECORD.pack(self._slot_count, kind, flags, ref, t0, t1, a, b, c, d)
+        self._buffer += wire.RECORD.pack(
+            self._slot_count, kind, flags, ref, t0, t1, a, b, c, d
+        )
         if len(self._buffer) >= _BUFFER_BYTES:
             self.flush()
 
@@ -173,7 +184,7 @@ class JournalAppender:
         self._next_text_id += 1
         text_id = self._next_text_id
         self._texts[string] = text_id
-        rest = string.encode("utf-8", "surrogateescape")[:_MAX_TEXT_BYTES]
+        rest = string.encode("utf-8", "backslashreplace")[:_MAX_TEXT_BYTES]
         while rest:
             chunk, rest = rest[: wire.TEXT_BYTES], rest[wire.TEXT_BYTES :]
             self._slot_count += 1
@@ -186,7 +197,14 @@ class JournalAppender:
     _next_text_id = 0
 
     def _write_progress(self, *, closed: bool) -> None:
-        numbers = (0, self._slot_count, self.dropped_count, 1, time.monotonic_ns(), int(closed))
+        numbers = (
+            0,
+            self._slot_count,
+            self.dropped_count,
+            1,
+            time.monotonic_ns(),
+            int(closed),
+        )
         try:
             os.pwrite(self._file, _PROGRESS.pack(*numbers), wire.PROGRESS_OFFSET)
         except OSError:

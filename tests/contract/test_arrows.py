@@ -38,8 +38,8 @@ FORBIDDEN = {
 
 def _lint(root: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [LINTER, "--no-cache", "--no-logo", root / "pyproject.toml"],
-        cwd=root / "src",
+        [LINTER, "--no-cache"],
+        cwd=root,
         env={"PYTHONPATH": str(root / "src"), "PATH": "/usr/bin:/bin"},
         capture_output=True,
         text=True,

@@ -268,7 +268,9 @@ def _stacks_now(stride: int) -> list[tuple[_Watched, int]]:
             context.pop(watched.native_id, None)
             watched.close()
         elif taken:
-            stacks.append((watched, _stack_text(frame)))
+            stack = _stack_text(frame)
+            if stack is not None:
+                stacks.append((watched, stack))
     return stacks
 
 
@@ -360,8 +362,8 @@ def _schedule_of(file: _ProcFile) -> tuple[int, int]:
         return 0, 0
 
 
-def _stack_text(frame: FrameType | None) -> int:
-    """Text id of a stack: text ids of its frames, leaf first. Our own frames are left out."""
+def _stack_text(frame: FrameType | None) -> int | None:
+    """Text id of a stack: text ids of its frames, leaf first; None where all frames are ours."""
     numbers: list[str] = []
     while frame is not None and len(numbers) < MAX_FRAMES:
         key = (frame.f_code, frame.f_lineno or 0)
@@ -372,7 +374,7 @@ def _stack_text(frame: FrameType | None) -> int:
             numbers.append(number)
         frame = frame.f_back
     # With the table of texts full, the leaf alone is worth more than nothing.
-    return writer.text(",".join(numbers)) or (writer.text(numbers[0]) if numbers else 0)
+    return writer.text(",".join(numbers)) or writer.text(numbers[0]) if numbers else None
 
 
 def _frame_text(key: tuple[CodeType, int]) -> str:

@@ -176,17 +176,21 @@ def loader_journal(*, steps: int, **header: Any) -> JournalBuilder:
     return journal
 
 
-def worker_journal(*, batches: int, samples: int = 8, **header: Any) -> JournalBuilder:
-    """A worker's journal: batches of 9 ms with their cost, payload, hand-off, samples, transforms and stacks."""
-    journal = JournalBuilder(**{"pid": 101, "parent_pid": 100, "is_worker": True, **header})
+def worker_journal(
+    *, batches: int, samples: int = 8, worker: int = 0, workers: int = 1, **header: Any
+) -> JournalBuilder:
+    """One of several workers' journal: every so many-th batch, with all that is recorded of it."""
+    journal = JournalBuilder(
+        **{"pid": 101 + worker, "parent_pid": 100, "is_worker": True, **header}
+    )
     collate, crop = journal.text("default_collate"), journal.text("RandomCrop")
     stack = journal.stack(("train.py", "offset_map", 33), ("train.py", "__getitem__", 12))
-    number = np.arange(batches)
+    number = worker + np.arange(batches) * workers
     start_ns = 1_000_000_000 + number * 10_000_000
     end_ns = start_ns + 9_000_000
     common = {"ref": 0, "a": number}
     journal.emit(
-        wire.WORKER_START, t0=950_000_000, t1=960_000_000, a=0, b=940_000_000, c=100
+        wire.WORKER_START, t0=950_000_000, t1=960_000_000, a=worker, b=940_000_000, c=100
     )
     journal.emit_rows(
         wire.FETCH,
@@ -206,7 +210,7 @@ def worker_journal(*, batches: int, samples: int = 8, **header: Any) -> JournalB
     )
     batch = np.repeat(number, samples)
     position = np.tile(np.arange(samples), batches)
-    sample_ns = start_ns[batch] + position * 1_000_000
+    sample_ns = np.repeat(start_ns, samples) + position * 1_000_000
     per_sample = {"t0": sample_ns, "t1": sample_ns + 900_000, "a": batch}
     journal.emit_rows(
         wire.SAMPLE, b=batch * samples + position, c=position, d=-1, **per_sample
@@ -219,7 +223,7 @@ def worker_journal(*, batches: int, samples: int = 8, **header: Any) -> JournalB
         t0=start_ns,
         t1=end_ns,
         a=stack,
-        b=101,
+        b=101 + worker,
         c=-2,
         d=1_000,
     )

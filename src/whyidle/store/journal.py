@@ -12,6 +12,7 @@ NOTE [two passes]
 
 from __future__ import annotations
 
+import itertools
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -130,7 +131,7 @@ def split_by_kind(records: NDArray[np.void]) -> dict[int, NDArray[np.void]]:
     bounds = [0, *(np.flatnonzero(np.diff(sorted_kinds)) + 1).tolist(), len(records)]
     return {
         int(sorted_kinds[start]): sorted_records[start:end]
-        for start, end in zip(bounds, bounds[1:], strict=False)
+        for start, end in itertools.pairwise(bounds)
         if end > start
     }
 

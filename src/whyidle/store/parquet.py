@@ -25,7 +25,7 @@ import polars as pl
 
 from whyidle.errors import RunFolderError
 from whyidle.model.events import TABLE_COLUMNS, Journal
-from whyidle.store.columns import SCHEMAS, Conversion, empty_frame
+from whyidle.store.columns import SCHEMAS, Conversion
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -54,6 +54,8 @@ _WHOLE_TABLES = frozenset(
     )
 )
 """What describes the run rather than its steps: kept whole when only a window of the run is loaded."""
+_WINDOW_ROUNDS = 10
+"""Halvings: the window is found to 1 / 1024 of the run. Each reads the time columns once."""
 _FETCH_DETAILS = ("fetch_cost", "payload")
 """Rows that belong to a fetch and have no time of their own."""
 
@@ -65,7 +67,7 @@ class StoredColumns:
     folder: Path
     journals: tuple[Journal, ...]
     row_counts: Mapping[str, int]
-    """Table to its rows."""
+    """Table to its rows; `frame_texts` is among them."""
 
     @property
     def size_bytes(self) -> int:
@@ -103,8 +105,8 @@ class PartWriter:
 
     def finish(
         self, journals: Sequence[Journal], frame_texts: Mapping[tuple[int, int], str]
-    ) -> None:
-        """Write what is left, then the marker.
+    ) -> dict[str, int]:
+        """Write what is left, then the marker; give the rows of each table.
 
         Raises:
             OSError: the disk is full or the folder cannot be written.
@@ -116,13 +118,15 @@ class PartWriter:
         self._write_part(
             _FRAME_TEXTS, pl.DataFrame(rows, schema=_FRAME_TEXTS_SCHEMA, orient="row")
         )
+        row_counts = {**self._row_counts, _FRAME_TEXTS: len(rows)}
         marker = {
             "columns_version": COLUMNS_VERSION,
             "table_columns": TABLE_COLUMNS,
-            "rows": self._row_counts,
+            "rows": row_counts,
             "journals": [asdict(journal) for journal in journals],
         }
         (self._folder / MARKER_NAME).write_text(json.dumps(marker), encoding="utf-8")
+        return row_counts
 
     def _write_pending(self, table: str) -> None:
         frame = pl.concat(self._pending[table])
@@ -142,7 +146,7 @@ class PartWriter:
             raise OSError(f"{str(path)!r} cannot be written: {error}") from error
 
 
-def stream_columns(conversion: Conversion, folder: Path) -> None:
+def stream_columns(conversion: Conversion, folder: Path) -> StoredColumns:
     """Convert journals into a columns folder in bounded memory, whatever their size.
 
     Raises:
@@ -154,7 +158,10 @@ def stream_columns(conversion: Conversion, folder: Path) -> None:
         for block in conversion.blocks():
             for table, frame in block.items():
                 writer.add(table, frame)
-        writer.finish(conversion.journals, conversion.frame_texts)
+        row_counts = writer.finish(conversion.journals, conversion.frame_texts)
+    return StoredColumns(
+        folder=folder, journals=tuple(conversion.journals), row_counts=row_counts
+    )
 
 
 @contextlib.contextmanager
@@ -215,14 +222,15 @@ def load_columns(
     Raises:
         RunFolderError: `columns-damaged` when a file cannot be read.
     """
-    lazy = {table: scan_table(stored, table) for table in TABLE_COLUMNS}
-    try:
-        from_ns = None if stored.size_bytes <= limit_bytes else _window(lazy, limit_bytes)
-        if from_ns is not None:
-            lazy = {table: _since(lazy, table, from_ns) for table in lazy}
-        return {table: frame.collect() for table, frame in lazy.items()}, from_ns
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise _damaged(stored.folder, error) from error
+    with _reading(stored.folder):
+        lazy = {table: scan_table(stored, table) for table in TABLE_COLUMNS}
+        if stored.size_bytes <= limit_bytes:
+            tables = {table: frame.collect() for table, frame in lazy.items()}
+            for table, frame in tables.items():
+                _check_row_count(stored, table, frame)
+            return tables, None
+        from_ns = _window(lazy, limit_bytes)
+        return {table: _since(lazy, table, from_ns).collect() for table in lazy}, from_ns
 
 
 def load_frame_texts(stored: StoredColumns) -> dict[tuple[int, int], str]:
@@ -231,10 +239,9 @@ def load_frame_texts(stored: StoredColumns) -> dict[tuple[int, int], str]:
     Raises:
         RunFolderError: `columns-damaged` when the file cannot be read.
     """
-    try:
+    with _reading(stored.folder):
         frame = _scan_parts(stored.folder, _FRAME_TEXTS, _FRAME_TEXTS_SCHEMA).collect()
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise _damaged(stored.folder, error) from error
+        _check_row_count(stored, _FRAME_TEXTS, frame)
     return {(journal, number): text for journal, number, text in frame.iter_rows()}
 
 
@@ -278,7 +285,7 @@ def _time_column(table: str) -> str | None:
 
 
 def _window(lazy: Mapping[str, pl.LazyFrame], limit_bytes: int) -> int:
-    """Find from when on the rows fit, by halving the span from the first event to the last."""
+    """Find from when on the rows fit, by bisecting the span from the first event to the last."""
     timed = {table: column for table in lazy if (column := _time_column(table))}
     bounds = pl.concat(
         lazy[table].select(
@@ -287,27 +294,28 @@ def _window(lazy: Mapping[str, pl.LazyFrame], limit_bytes: int) -> int:
         for table, column in timed.items()
     )
     first_ns, last_ns = bounds.select(pl.min("first"), pl.max("last")).collect().row(0)
-    if first_ns is None or last_ns is None:
-        return 0
-    span_ns = last_ns - first_ns
-    while span_ns > 0:
-        span_ns //= 2
-        from_ns = last_ns - span_ns
-        if _size_since(lazy, timed, from_ns) <= limit_bytes:
-            return int(from_ns)
-    return int(last_ns)
+    too_early_ns, fits_ns = first_ns or 0, last_ns or 0
+    for _ in range(_WINDOW_ROUNDS):
+        middle_ns = (too_early_ns + fits_ns) // 2
+        if _size_since(lazy, timed, middle_ns) <= limit_bytes:
+            fits_ns = middle_ns
+        else:
+            too_early_ns = middle_ns
+    return int(fits_ns)
 
 
 def _size_since(
     lazy: Mapping[str, pl.LazyFrame], timed: Mapping[str, str], from_ns: int
 ) -> int:
+    row_bytes = {table: _row_bytes(table) for table in timed}
+    row_bytes["fetch"] += sum(map(_row_bytes, _FETCH_DETAILS))
     counts = pl.concat(
         lazy[table].select(
-            rows=(pl.col(column) >= from_ns).sum().cast(pl.Int64) * _row_bytes(table)
+            bytes=(pl.col(column) >= from_ns).sum().cast(pl.Int64) * row_bytes[table]
         )
         for table, column in timed.items()
     )
-    return int(counts.collect()["rows"].sum())
+    return int(counts.collect()["bytes"].sum())
 
 
 def _since(lazy: Mapping[str, pl.LazyFrame], table: str, from_ns: int) -> pl.LazyFrame:
@@ -328,9 +336,20 @@ def _remove_abandoned(parent: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _damaged(folder: Path, error: Exception) -> RunFolderError:
-    return RunFolderError(
-        f"{str(folder)!r} cannot be read: {error}; expected the columns that its marker lists",
-        slug="columns-damaged",
-        hint="restore the folder from a copy; while the journals are there, remove it and it is made again",
-    )
+def _check_row_count(stored: StoredColumns, name: str, frame: pl.DataFrame) -> None:
+    expected = stored.row_counts.get(name, 0)
+    if frame.height != expected:
+        raise OSError(f"{frame.height} rows of {name!r}, {expected} were written")
+
+
+@contextlib.contextmanager
+def _reading(folder: Path) -> Iterator[None]:
+    """Turn what damaged files cause in polars into an error of ours."""
+    try:
+        yield
+    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException) as error:
+        raise RunFolderError(
+            f"{str(folder)!r} cannot be read: {error}; expected the columns that its marker lists",
+            slug="columns-damaged",
+            hint="restore the folder from a copy; while the journals are there, remove it and it is made again",
+        ) from error

@@ -45,6 +45,8 @@ DEFAULT_PARENT = "whyidle-runs"
 MANIFEST_NAME = "manifest.json"
 VERDICT_NAME = "verdict.json"
 COLUMNS_FOLDER = "columns"
+WINDOW_SLUG = "window-only"
+"""In `not_observed` when only the end of a run was loaded."""
 MEMORY_DIVISOR = 8
 """Tables may take this part of the memory: converting peaks at three times their size, analysis copies some."""
 _CGROUP_LIMIT = Path("/sys/fs/cgroup/memory.max")
@@ -106,7 +108,7 @@ def open_run_dir(path: Path) -> Path:
     Raises:
         RunFolderError: `run-folder-missing`, `run-folder-foreign`, `run-folder-empty` or `run-folder-too-new`.
     """
-    if not path.is_dir():
+    if not os.path.isdir(path):
         raise RunFolderError(
             f"there is no folder {str(path)!r}; expected a run folder",
             slug="run-folder-missing",
@@ -232,7 +234,8 @@ def save_columns(path: Path, tables: RunTables) -> bool:
     has_ended = tables.manifest.get("end_mono_ns") is not None or all(
         journal.closed for journal in tables.journals
     )
-    if not paths or not has_ended or made_from != _fingerprints(paths):
+    is_window = any(one["slug"] == WINDOW_SLUG for one in tables.manifest["not_observed"])
+    if not paths or not has_ended or is_window or made_from != _fingerprints(paths):
         return False
     try:
         with parquet.new_columns_folder(path / COLUMNS_FOLDER) as folder:
@@ -275,22 +278,21 @@ def _stream(run_dir: Path, paths: Sequence[Path], limit_bytes: int) -> RunTables
     from whyidle.store.columns import Conversion
 
     try:
-        parquet.stream_columns(Conversion(paths), run_dir / COLUMNS_FOLDER)
+        stored = parquet.stream_columns(Conversion(paths), run_dir / COLUMNS_FOLDER)
     except OSError:
         with tempfile.TemporaryDirectory(prefix="whyidle-") as folder:
-            columns_dir = Path(folder) / COLUMNS_FOLDER
-            return _stream_into(run_dir, columns_dir, paths, limit_bytes)
-    return _load_streamed(run_dir, run_dir / COLUMNS_FOLDER, limit_bytes)
+            return _stream_aside(run_dir, Path(folder) / COLUMNS_FOLDER, paths, limit_bytes)
+    return _load_stored(run_dir, stored, limit_bytes)
 
 
-def _stream_into(
+def _stream_aside(
     run_dir: Path, columns_dir: Path, paths: Sequence[Path], limit_bytes: int
 ) -> RunTables:
     from whyidle.store import parquet
     from whyidle.store.columns import Conversion
 
     try:
-        parquet.stream_columns(Conversion(paths), columns_dir)
+        stored = parquet.stream_columns(Conversion(paths), columns_dir)
     except OSError as error:
         raise RunFolderError(
             f"{str(run_dir)!r} is larger than memory and there is no room to convert it: {error}; "
@@ -298,15 +300,6 @@ def _stream_into(
             slug="no-room-for-columns",
             hint="set TMPDIR to a folder on a disk with more room",
         ) from error
-    return _load_streamed(run_dir, columns_dir, limit_bytes)
-
-
-def _load_streamed(run_dir: Path, columns_dir: Path, limit_bytes: int) -> RunTables:
-    from whyidle.store import parquet
-
-    stored = parquet.find_columns(columns_dir, ())
-    if stored is None:
-        raise _empty(run_dir)
     return _load_stored(run_dir, stored, limit_bytes)
 
 
@@ -319,7 +312,7 @@ def _load_stored(run_dir: Path, stored: StoredColumns, limit_bytes: int) -> RunT
     manifest = read_manifest(run_dir)
     if from_ns is not None:
         _add_not_observed(
-            manifest, "window-only", _window_reason(manifest, stored, limit_bytes, from_ns)
+            manifest, WINDOW_SLUG, _window_reason(manifest, stored, limit_bytes, from_ns)
         )
     return RunTables(
         manifest=manifest,

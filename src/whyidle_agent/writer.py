@@ -470,8 +470,6 @@ def _unmap(mapping: Any, view: Any, duplicate: int) -> None:
 
 
 def _write_header(journal: _Journal) -> None:
-    import json
-
     torch = sys.modules.get("torch")
     version = getattr(torch, "__version__", None)
     journal.torch = None if version is None else str(version)
@@ -491,16 +489,41 @@ def _write_header(journal: _Journal) -> None:
         "start_mono_ns": now(),
         "stopped": _stopped,
     }
-    encoded = json.dumps(described).encode("ascii", "replace")
+    encoded = _json_of(described)
     room = wire.HEADER_BYTES - wire.HEADER_JSON_OFFSET
     if len(encoded) > room:
         described["argv0"] = ""
-        encoded = json.dumps(described).encode("ascii", "replace")
+        encoded = _json_of(described)
     _, _, before = wire.HEADER.unpack_from(journal.header, 0)
     encoded = encoded.ljust(min(before, room))
     start = wire.HEADER_JSON_OFFSET
     journal.header[start : start + len(encoded)] = encoded
     wire.HEADER.pack_into(journal.header, 0, wire.MAGIC, wire.SCHEMA_VERSION, len(encoded))
+
+
+def _json_of(values: dict[str, Any]) -> bytes:
+    # By hand: importing json takes milliseconds, and may happen in a thread of ours.
+    words = {None: "null", True: "true", False: "false"}
+    pairs = []
+    for name, value in values.items():
+        if isinstance(value, str):
+            written = '"' + "".join(map(_json_character, value)) + '"'
+        else:
+            written = (
+                words[value] if value is None or isinstance(value, bool) else str(value)
+            )
+        pairs.append(f'"{name}": {written}')
+    return ("{" + ", ".join(pairs) + "}").encode("ascii")
+
+
+def _json_character(character: str) -> str:
+    if " " <= character <= "~" and character not in '"\\':
+        return character
+    number = ord(character)
+    if number > 0xFFFF:
+        number -= 0x10000
+        return f"\\u{0xD800 + (number >> 10):04x}\\u{0xDC00 + (number & 0x3FF):04x}"
+    return f"\\u{number:04x}"
 
 
 def _number_of(*names: str) -> int | None:

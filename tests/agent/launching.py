@@ -72,7 +72,8 @@ def launched(
         env=kwargs.pop("env", launcher_environment()),
         stdout=subprocess.PIPE,
         text=True,
-        start_new_session=True,
+        # A group of its own in the tester's session: the kernel does not stop orphaned groups.
+        preexec_fn=os.setpgrp,
         **kwargs,
     )
     try:

@@ -150,9 +150,9 @@ def test_samples_when_process_forks(own_target: Target) -> None:
         + """
     if os.fork() == 0:
         stacks.watch(wire.STACK_ROLE_WORKER)
-        sleeping(0.5)
+        sleeping(1.0)
         os._exit(0)
-    sleeping(0.5)
+    sleeping(1.0)
     os.wait()
     """
     )

@@ -53,6 +53,16 @@ def test_header_when_process_is_a_rank(target: Target) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "program", ["plain.py", 'q"uo\\te.py', "smile 😀.py", "tab\t.py", "x" * 5000]
+)
+def test_header_when_program_has_an_odd_name(own_target: Target, program: str) -> None:
+    """The header is JSON whatever the script is called; a name without end is left out."""
+    own_target.output(WRITE + f"    sys.argv[0] = {program!r}; write(1)", PYTHONUTF8="1")
+
+    assert own_target.journal().header["argv0"] == (program if len(program) < 1000 else "")
+
+
 def test_text_when_long_or_odd(target: Target) -> None:
     """Texts of any length and content come back, equal ones once, lone surrogates spelled out."""
     code = (

@@ -129,6 +129,7 @@ MOUNT = 43
 """A mounted file system. ref = text id of "fstype\\0mount point", a = mount id."""
 
 # --- flags and enumerations -------------------------------------------------------------------
+# fmt: off
 LOADER_PIN, LOADER_PERSISTENT, LOADER_IN_ORDER, LOADER_ITERABLE, LOADER_RESUMED = 1, 2, 4, 8, 16
 ASK_READY, ASK_ENDED, ASK_RAISED = 1, 2, 4
 """READY: the batch had been received before the ask. ENDED: the answer was StopIteration."""
@@ -143,6 +144,7 @@ STACK_ROLE_LOOP, STACK_ROLE_WORKER, STACK_ROLE_PIN, STACK_ROLE_OTHER = 1, 2, 3, 
 MARK_BACKWARD, MARK_OPTIMIZER, MARK_SYNC, MARK_GC, MARK_SAVE, MARK_COLLECTIVE = 1, 2, 3, 4, 5, 6
 DEVICE_KIND_SIMULATED, DEVICE_KIND_CUDA = 1, 2
 PROCESS_ROLE_TRAINING, PROCESS_ROLE_WORKER, PROCESS_ROLE_LAUNCHER, PROCESS_ROLE_OTHER = 1, 2, 3, 4
+# fmt: on
 
 (
     WAIT_NONE,  # running or runnable

@@ -18,7 +18,7 @@ MAX_SPAN_NS = NS_PER_S
 """Longest record of a thread that does not move: so much is lost at most when the observer is killed."""
 OTHERS_NS = 250 * NS_PER_MS
 """How often threads that are no leads are looked at."""
-MAX_BACKOFF_NS = 2 * NS_PER_S
+MAX_BACKOFF_NS = NS_PER_S
 """How rarely a thread that has not run for long is looked at."""
 MAX_TARGETS = 4096
 """Most different targets named in full; beyond, only their folder is."""

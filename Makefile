@@ -1,6 +1,7 @@
 # make test    all checks and all tests that can run here
 # make demo    the story in about a minute, with a simulated accelerator where there is no GPU
 # make check   the checks and the fast tests
+# make bench-NAME   measure: benchmarks/NAME.py, with - for _ (bench-overhead, bench-observer-cost, ...)
 # Each creates .venv when it is absent. PYTHON=/path/to/python3 chooses the interpreter.
 
 .PHONY: help test demo check clean
@@ -16,6 +17,9 @@ demo: .venv/.installed
 
 check: .venv/.installed
 	@scripts/check
+
+bench-%: .venv/.installed
+	@.venv/bin/python benchmarks/$(subst -,_,$*).py
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

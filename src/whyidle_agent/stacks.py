@@ -26,7 +26,7 @@ import sys
 import time
 from _thread import allocate_lock, get_ident, get_native_id, start_new_thread
 
-from whyidle_agent import wire, writer
+from whyidle_agent import boot, wire, writer
 
 _MYPY = False
 if _MYPY:
@@ -159,6 +159,8 @@ def watch(role: int) -> None:
         ident = get_ident()
         if ident in _watched and _sampler is not None:
             return
+        if role == wire.STACK_ROLE_WORKER:
+            boot.tell_worker()
         if _ended or not writer.enabled():
             return
         known = _Watched(role, ident, get_native_id(), writer.now())
@@ -383,8 +385,8 @@ def _frame_text(key: tuple[CodeType, int]) -> str:
     if name.startswith(_FOLDER):
         number = ""
     else:
-        function = getattr(code, "co_qualname", code.co_name)
-        number = str(writer.text(f"{name}\0{function}\0{line}") or "")
+        # Not co_qualname: interpreters before 3.11 have none, and a name must mean the same everywhere.
+        number = str(writer.text(f"{name}\0{code.co_name}\0{line}") or "")
     if len(_frames) < MAX_CACHED_FRAMES:
         _frames[key] = number
     return number

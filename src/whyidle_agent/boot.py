@@ -15,6 +15,7 @@ BOOTED_FOLDER = "booted"
 """Folder in the run folder with one empty file a process, named by its pid: the agent came up there."""
 
 _run_dir: str | None = None
+_told_worker = False
 
 
 def run_dir() -> str | None:
@@ -54,7 +55,13 @@ def _leave_sign(folder: str) -> None:
         return
 
 
+def tell_worker() -> None:
+    """Say that this process is a worker, before torch itself knows."""
+    global _told_worker
+    _told_worker = True
+
+
 def is_data_worker() -> bool:
     """Whether this process is a worker of a torch data loader."""
     worker = sys.modules.get("torch.utils.data._utils.worker")
-    return getattr(worker, "_worker_info", None) is not None
+    return _told_worker or getattr(worker, "_worker_info", None) is not None

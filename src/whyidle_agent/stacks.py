@@ -382,9 +382,8 @@ def _stack_text(frame: FrameType | None) -> int | None:
 def _frame_text(key: tuple[CodeType, int]) -> str:
     code, line = key
     name = code.co_filename
-    if name.startswith(_FOLDER):
-        number = ""
-    else:
+    number = ""
+    if not name.startswith(_FOLDER):
         # Not co_qualname: interpreters before 3.11 have none, and a name must mean the same everywhere.
         number = str(writer.text(f"{name}\0{code.co_name}\0{line}") or "")
     if len(_frames) < MAX_CACHED_FRAMES:

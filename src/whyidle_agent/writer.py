@@ -2,30 +2,21 @@
 
 Everything public here returns at once, never raises and does nothing when there is no run folder
 or recording had to stop. The journal is created at the first record, so a process that only imports
-torch leaves none. Layouts are in wire.py.
-
-NOTE [what may happen to the target's descriptors]
-    No descriptor is kept for growing: a target may close them all and get our number for a file of
-    its own. Each segment opens the journal by its path and checks that it is the same file. Python's
-    mmap keeps a duplicate (before 3.13), which is looked up so that it is closed only while it is ours.
-
-NOTE [full disks]
-    A page of a mapped sparse file that the disk has no room for kills the process with SIGBUS. So a
-    segment is allocated before it is mapped, and when that fails recording stops for good.
+torch leaves none. Layouts are in wire.py,
+mapped files in mapping.py.
 """
 
 from __future__ import annotations
 
 import atexit
 import itertools
-import mmap
 import os
 import struct
 import sys
 import time
 from _thread import RLock
 
-from whyidle_agent import boot, wire
+from whyidle_agent import boot, header, mapping, wire
 
 _MYPY = False
 if _MYPY:
@@ -105,17 +96,31 @@ class _Thinner:
 class _Journal:
     """What is known about the open journal file."""
 
-    __slots__ = ("duplicate", "header", "identity", "numbers", "path", "torch")
+    __slots__ = (
+        "duplicate",
+        "identity",
+        "numbers",
+        "page",
+        "path",
+        "start_mono_ns",
+        "torch",
+    )
 
     def __init__(
-        self, path: str, identity: tuple[int, int], header: Any, duplicate: int
+        self,
+        path: str,
+        start_mono_ns: int,
+        identity: tuple[int, int],
+        page: Any,
+        duplicate: int,
     ) -> None:
         self.path = path
+        self.start_mono_ns = start_mono_ns
         self.identity = identity
-        self.header = header
+        self.page = page
         self.duplicate = duplicate
         end = wire.PROGRESS_OFFSET + 8 * len(wire.PROGRESS_FIELDS)
-        self.numbers = memoryview(header)[wire.PROGRESS_OFFSET : end].cast("q")
+        self.numbers = memoryview(page)[wire.PROGRESS_OFFSET : end].cast("q")
         self.torch: str | None = None
 
 
@@ -272,7 +277,7 @@ def _write_late(journal: _Journal, slot: int, fields: tuple[Any, ...]) -> None:
     """Write a record whose thread slept while others filled more than a segment."""
     file = os.open(journal.path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
     try:
-        if _identity(file) != journal.identity:
+        if mapping.identity_of(file) != journal.identity:
             raise OSError("replaced")
         at = wire.HEADER_BYTES + (slot << _RECORD_SHIFT)
         os.pwrite(file, wire.BODY.pack(*_clamped_fields(fields)), at + _BODY_OFFSET)
@@ -337,7 +342,8 @@ def _create(folder: str) -> _Journal:
     """Create the journal; it gets its name when its header is whole, so none is seen without."""
     global _segment
     journals = os.path.join(folder, "journals")
-    name = f"agent-{os.getpid()}-{now()}{wire.JOURNAL_SUFFIX}"
+    start_mono_ns = now()
+    name = f"agent-{os.getpid()}-{start_mono_ns}{wire.JOURNAL_SUFFIX}"
     path = os.path.join(journals, name)
     unfinished = path + ".new"
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
@@ -347,9 +353,10 @@ def _create(folder: str) -> _Journal:
         os.mkdir(journals)
         file = os.open(unfinished, flags, 0o644)
     try:
-        allocate(file, 0, wire.HEADER_BYTES + SEGMENT_BYTES)
-        header, duplicate = _map(file, 0, wire.HEADER_BYTES, set())
-        journal = _Journal(path, _identity(file), header, duplicate)
+        mapping.allocate(file, 0, wire.HEADER_BYTES + SEGMENT_BYTES)
+        page, duplicate = mapping.map_piece(file, 0, wire.HEADER_BYTES, set())
+        identity = mapping.identity_of(file)
+        journal = _Journal(path, start_mono_ns, identity, page, duplicate)
         journal.numbers[_FIELDS["sample_stride"]] = 1
         _write_header(journal)
         segment = _segment_at(file, 0, {duplicate})
@@ -374,10 +381,10 @@ def _grow(first_slot: int) -> _Segment | None:
         return None
     file = os.open(journal.path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
     try:
-        if _identity(file) != journal.identity:
+        if mapping.identity_of(file) != journal.identity:
             _stop("replaced")
             return None
-        allocate(file, end - SEGMENT_BYTES, SEGMENT_BYTES)
+        mapping.allocate(file, end - SEGMENT_BYTES, SEGMENT_BYTES)
         taken = {journal.duplicate, _segment.duplicate, _previous.duplicate}
         return _segment_at(file, first_slot, taken)
     finally:
@@ -386,66 +393,11 @@ def _grow(first_slot: int) -> _Segment | None:
 
 def _segment_at(file: int, first_slot: int, taken: set[int]) -> _Segment:
     offset = wire.HEADER_BYTES + (first_slot << _RECORD_SHIFT)
-    aligned = offset // mmap.ALLOCATIONGRANULARITY * mmap.ALLOCATIONGRANULARITY
-    mapping, duplicate = _map(file, aligned, offset - aligned + SEGMENT_BYTES, taken)
-    return _Segment(mapping, offset - aligned, first_slot, duplicate)
-
-
-def allocate(file: int, offset: int, length: int) -> None:
-    """Make the disk promise room for a piece of a file. See NOTE [full disks].
-
-    Raises:
-        OSError: there is no room, or no right to it.
-    """
-    try:
-        os.posix_fallocate(file, offset, length)
-        return
-    except AttributeError:
-        pass
-    except OSError as error:
-        import errno
-
-        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
-            raise
-    zeros = bytes(64 * 1024)
-    while length > 0:
-        written = os.pwrite(file, zeros[:length], offset)
-        offset += written
-        length -= written
-
-
-def _map(file: int, offset: int, length: int, taken: set[int]) -> tuple[Any, int]:
-    """Map a piece of a file; also return the descriptor that the mapping keeps.
-
-    Args:
-        file: Its descriptor.
-        offset: Where the piece begins.
-        length: Its length.
-        taken: Descriptors that other mappings of the file keep.
-
-    Returns:
-        The mapping, and its descriptor: -2 when it keeps none, -1 when it was not found.
-    """
-    if sys.version_info >= (3, 13):
-        return mmap.mmap(file, length, offset=offset, trackfd=False), -2
-    mapping = mmap.mmap(file, length, offset=offset)
-    identity = _identity(file)
-    for candidate in itertools.chain(range(file + 1, file + 17), range(file)):
-        if candidate not in taken and _is_file(candidate, identity):
-            return mapping, candidate
-    return mapping, -1
-
-
-def _identity(file: int) -> tuple[int, int]:
-    status = os.fstat(file)
-    return status.st_dev, status.st_ino
-
-
-def _is_file(file: int, identity: tuple[int, int]) -> bool:
-    try:
-        return _identity(file) == identity
-    except OSError:
-        return False
+    aligned = offset // mapping.GRANULARITY * mapping.GRANULARITY
+    mapped, duplicate = mapping.map_piece(
+        file, aligned, offset - aligned + SEGMENT_BYTES, taken
+    )
+    return _Segment(mapped, offset - aligned, first_slot, duplicate)
 
 
 def _release(segment: _Segment) -> None:
@@ -454,96 +406,30 @@ def _release(segment: _Segment) -> None:
         _unmap(segment.mapping, segment.commits, segment.duplicate)
 
 
-def _unmap(mapping: Any, view: Any, duplicate: int) -> None:
+def _unmap(mapped: Any, view: Any, duplicate: int) -> None:
     journal = _journal
-    ours = duplicate == -2 or (
-        journal is not None and _is_file(duplicate, journal.identity)
+    ours = duplicate == mapping.NO_DUPLICATE or (
+        journal is not None and mapping.is_file(duplicate, journal.identity)
     )
     try:
         if ours:
             view.release()
-            mapping.close()
+            mapped.close()
             return
     except Exception:
         pass
-    _kept_for_ever.append(mapping)
+    _kept_for_ever.append(mapped)
 
 
 def _write_header(journal: _Journal) -> None:
-    torch = sys.modules.get("torch")
-    version = getattr(torch, "__version__", None)
-    journal.torch = None if version is None else str(version)
-    described: dict[str, Any] = {
-        "role": "agent",
-        "pid": os.getpid(),
-        "parent_pid": os.getppid(),
-        "rank": _number_of("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"),
-        "local_rank": _number_of(
-            "LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK"
-        ),
-        "is_launcher": _is_launcher(),
-        "is_worker": boot.is_data_worker(),
-        "python": ".".join(map(str, sys.version_info[:3])),
-        "torch": journal.torch,
-        "argv0": os.path.basename(str((getattr(sys, "argv", None) or [""])[0])),
-        "start_mono_ns": now(),
-        "stopped": _stopped,
-    }
-    encoded = _json_of(described)
-    room = wire.HEADER_BYTES - wire.HEADER_JSON_OFFSET
-    if len(encoded) > room:
-        described["argv0"] = ""
-        encoded = _json_of(described)
-    _, _, before = wire.HEADER.unpack_from(journal.header, 0)
-    encoded = encoded.ljust(min(before, room))
+    journal.torch = header.torch_version()
+    text = header.describe(journal.start_mono_ns, _stopped)
+    # Never shorter than before: a reader must not find the rest of an older, longer text.
+    _, _, before = wire.HEADER.unpack_from(journal.page, 0)
+    text = text.ljust(min(before, wire.HEADER_BYTES - wire.HEADER_JSON_OFFSET))
     start = wire.HEADER_JSON_OFFSET
-    journal.header[start : start + len(encoded)] = encoded
-    wire.HEADER.pack_into(journal.header, 0, wire.MAGIC, wire.SCHEMA_VERSION, len(encoded))
-
-
-def _json_of(values: dict[str, Any]) -> bytes:
-    # By hand: importing json takes milliseconds, and may happen in a thread of ours.
-    words = {None: "null", True: "true", False: "false"}
-    pairs = []
-    for name, value in values.items():
-        if isinstance(value, str):
-            written = '"' + "".join(map(_json_character, value)) + '"'
-        else:
-            written = (
-                words[value] if value is None or isinstance(value, bool) else str(value)
-            )
-        pairs.append(f'"{name}": {written}')
-    return ("{" + ", ".join(pairs) + "}").encode("ascii")
-
-
-def _json_character(character: str) -> str:
-    if " " <= character <= "~" and character not in '"\\':
-        return character
-    number = ord(character)
-    if number > 0xFFFF:
-        number -= 0x10000
-        return f"\\u{0xD800 + (number >> 10):04x}\\u{0xDC00 + (number & 0x3FF):04x}"
-    return f"\\u{number:04x}"
-
-
-def _number_of(*names: str) -> int | None:
-    for name in names:
-        value = os.environ.get(name, "")
-        if value.isdigit():
-            return int(value)
-    return None
-
-
-def _is_launcher() -> bool:
-    """Whether this process only starts the ranks: it imports torch's loader, but never trains."""
-    if "RANK" in os.environ:
-        return False
-    program = str((getattr(sys, "argv", None) or [""])[0])
-    if os.path.basename(program) in ("torchrun", "accelerate", "deepspeed"):
-        return True
-    return program.replace(os.sep, "/").endswith(
-        ("torch/distributed/run.py", "torch/distributed/launch.py")
-    )
+    journal.page[start : start + len(text)] = text
+    wire.HEADER.pack_into(journal.page, 0, wire.MAGIC, wire.SCHEMA_VERSION, len(text))
 
 
 def _say_when_ended() -> None:
@@ -610,7 +496,7 @@ def _begin() -> None:
     for segment in (_segment, _previous):
         _release(segment)
     if _journal is not None:
-        _unmap(_journal.header, _journal.numbers, _journal.duplicate)
+        _unmap(_journal.page, _journal.numbers, _journal.duplicate)
     _lock = RLock()
     _count = itertools.count()
     _reserve = _locked(_count.__next__) if _may_run_in_parallel() else _count.__next__

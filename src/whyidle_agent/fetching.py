@@ -14,7 +14,7 @@ import os
 import time
 
 from whyidle_agent import payload, stacks, thread_state, transforms, wire, writer
-from whyidle_agent.patching import IdentityMap, patch
+from whyidle_agent.patching import IdentityMap, patch, uncounted
 
 _MYPY = False
 if _MYPY:
@@ -50,6 +50,7 @@ class TimedItems:
         # Whether the fetch took the whole batch at once.
         self.batched = False
 
+    @uncounted
     def __getitem__(self, index: Any) -> Any:
         """Get an item and note how long it took.
 
@@ -83,6 +84,7 @@ class TimedIterator:
         """Stay the same."""
         return self
 
+    @uncounted
     def __next__(self) -> Any:
         """Get an item and note how long it took."""
         start = _now()
@@ -107,6 +109,7 @@ class TimedCollate:
         self.start_ns = self.end_ns = 0
         self.sample_count = 0
 
+    @uncounted
     def __call__(self, samples: Any) -> Any:
         """Collate the samples and note how long it took."""
         native_id = thread_state.current().native_id

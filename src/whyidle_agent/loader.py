@@ -498,7 +498,8 @@ def _record_receive(
         success, data = result
         if not success:
             flags |= wire.RECEIVE_EMPTY
-        elif type(data[0]) is int:
+        elif type(data) is tuple and len(data) == 2 and type(data[0]) is int:
+            # Anything else is a worker's word that it begins another pass.
             batch = iteration.received = data[0]
         used_ns = _cpu_now() - cpu_ns
         emit, kind = writer.emit, wire.RECEIVE

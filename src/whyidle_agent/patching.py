@@ -4,12 +4,18 @@ NOTE [what a wrapper must be]
     A wrapper calls the original exactly once, with the arguments it was given, and hands on what
     comes out, exceptions included. Whatever of ours fails around that call is swallowed. It carries
     the original's name, so that it pickles by name, and its signature, for those who inspect it.
+
+NOTE [frames that warnings do not count]
+    `warnings.warn(..., stacklevel=2)` in the target names its caller, and shows a place only once. A
+    frame of ours in between would be named instead. Python does not count frames of its own import
+    system, which it knows by the words in their file name: our wrappers bear such a name.
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
+import os
 import types
 import weakref
 
@@ -20,6 +26,9 @@ if _MYPY:
     from typing import Any, Callable
 
 _MARK = "__whyidle_wrapped__"
+_UNCOUNTED_FILE = os.path.join(
+    os.path.dirname(os.path.abspath(__file__)), "importlib._bootstrap", "wrapper.py"
+)
 
 
 def is_wrapped(function: Any) -> bool:
@@ -62,7 +71,7 @@ def patch(
 
 def disguised(wrapper: Callable[..., Any], original: Callable[..., Any]) -> Any:
     """Give a wrapper the name, the documentation and the signature of its original."""
-    functools.update_wrapper(wrapper, original)
+    functools.update_wrapper(uncounted(wrapper), original)
     setattr(wrapper, _MARK, True)
     try:
         # inspect.getfullargspec does not look behind __wrapped__, but honours this.
@@ -70,6 +79,12 @@ def disguised(wrapper: Callable[..., Any], original: Callable[..., Any]) -> Any:
     except (TypeError, ValueError):
         pass
     return wrapper
+
+
+def uncounted(function: Any) -> Any:
+    """Have warnings skip the frames of a function. See NOTE [frames that warnings do not count]."""
+    function.__code__ = function.__code__.replace(co_filename=_UNCOUNTED_FILE)
+    return function
 
 
 def _surprise(original: Any, parameters: tuple[str, ...]) -> str | None:

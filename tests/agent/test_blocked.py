@@ -13,7 +13,7 @@ import pytest
 from tests.agent.launching import wait_for
 from whyidle.model.waits import Wait
 from whyidle.observe import procfs
-from whyidle.observe.blocked import Blocked, Resolver, longest_mount
+from whyidle.observe.blocked import Blocked, Resolver, data_files, longest_mount
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -241,3 +241,18 @@ def test_longest_mount_wins() -> None:
 
     paths = ("/data/x", "/data", "/database", "/x")
     assert [longest_mount(path, mounts) for path in paths] == [3, 3, 1, 1]
+
+
+def test_data_files_are_neither_programs_nor_libraries() -> None:
+    """Of the mapped files only those count that hold no code and lie outside the system's folders."""
+    mappings = procfs.parse_maps(
+        "1000-2000 r--p 0 fe:00 1 /opt/bin/python3.11\n"
+        "2000-3000 r-xp 0 fe:00 1 /opt/bin/python3.11\n"
+        "3000-4000 r--p 0 fe:00 2 /opt/lib/x.cpython-311.so\n"
+        "4000-5000 r--s 0 fe:00 3 /data/train.bin\n"
+        "5000-6000 rw-s 0 00:1e 4 /dev/shm/torch_1\n"
+        "6000-7000 r--p 0 fe:00 5 /usr/lib/locale/locale-archive\n"
+        "7000-8000 rw-p 0 00:00 0 [heap]\n"
+    )
+
+    assert data_files(mappings) == {"/data/train.bin"}

@@ -19,6 +19,7 @@ import posixpath
 import struct
 import time
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from whyidle.model.syscalls import call_name
 from whyidle.model.waits import (
@@ -35,6 +36,9 @@ from whyidle.model.waits import (
 from whyidle.observe import hostfs, procfs
 from whyidle.units import NS_PER_S
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 MAX_POLLED = 64
 """Descriptors looked at in one poll; a loader polls one."""
 MAX_PATH_BYTES = 512
@@ -47,7 +51,8 @@ _QUEUE_AGAIN_NS = NS_PER_S // 4
 """How long "not a queue" is believed: a moment later the worker at its other end may be known."""
 _MAX_CACHED = 4096
 _PRECEDENCE = (Wait.QUEUE, Wait.SOCKET, Wait.PIPE, Wait.FILE, Wait.DEVICE, Wait.OTHER)
-_CODE_SUFFIXES = (".so", ".pyc", ".mo", ".cache", "locale-archive", ".zip")
+_SYSTEM_FOLDERS = ("/dev/", "/usr/", "/lib", "/memfd:", "/SYSV")
+_LIBRARY_DATA = (".so", ".pyc", ".mo", ".cache", "locale-archive", ".zip")
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,12 +332,10 @@ class _Process:
 
     def _find_mapped_file(self) -> Blocked:
         try:
-            paths = {
-                one.path for one in procfs.read_maps(self.pid) if _is_data_mapping(one)
-            }
+            paths = data_files(procfs.read_maps(self.pid))
+            mounts = {self._mount_by_prefix(path) for path in paths}
         except (OSError, ValueError):
             return Blocked(Wait.PAGE_FAULT)
-        mounts = {self._mount_by_prefix(path) for path in paths}
         return Blocked(
             Wait.PAGE_FAULT,
             next(iter(paths)) if len(paths) == 1 else "",
@@ -372,15 +375,12 @@ def longest_mount(path: str, mounts: tuple[procfs.Mount, ...]) -> int:
     return best_id
 
 
-def _is_data_mapping(mapping: procfs.Mapping) -> bool:
-    """Whether a mapping can be somebody's data: a file that is neither code nor a library's own."""
-    path = mapping.path
-    if not path.startswith("/") or path.startswith(
-        ("/dev/", "/usr/", "/lib", "/memfd:", "/SYSV")
-    ):
-        return False
-    return (
-        "x" not in mapping.permissions
-        and ".so." not in path
-        and not path.endswith(_CODE_SUFFIXES)
-    )
+def data_files(mappings: Iterable[procfs.Mapping]) -> set[str]:
+    """Mapped files that can be somebody's data: no program, no library, nothing of a library's own."""
+    found, code = set(), set()
+    for mapping in mappings:
+        if "x" in mapping.permissions:
+            code.add(mapping.path)
+        elif mapping.path.startswith("/") and not mapping.path.startswith(_SYSTEM_FOLDERS):
+            found.add(mapping.path)
+    return {path for path in found - code if not path.endswith(_LIBRARY_DATA)}

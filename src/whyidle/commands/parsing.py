@@ -1,0 +1,83 @@
+"""What a subcommand is, and the parser it gets."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+from typing import NoReturn, Protocol
+
+from whyidle.errors import UsageError
+
+
+class Command(Protocol):
+    """A subcommand. The docstring of its class is its help; the first line stands in `whyidle --help`."""
+
+    usage: str
+    """Arguments as a person types them, behind the command's name."""
+    examples: tuple[str, ...]
+    """What a person may type, shown at the end of the help."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare options and arguments."""
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Do it; gives the exit status."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are ours."""
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong with the command line.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(
+            f"{self.prog}: {message}", slug="bad-arguments", hint=f"`{self.prog} --help`"
+        )
+
+
+def make_parser(name: str, command: Command) -> argparse.ArgumentParser:
+    """Give the parser of a subcommand."""
+    examples = "\n".join(f"  {line}" for line in command.examples)
+    parser = _Parser(
+        prog=f"whyidle {name}",
+        usage=f"whyidle {name} {command.usage}",
+        description=inspect.getdoc(type(command)),
+        epilog=f"example{'s' if len(command.examples) > 1 else ''}:\n{examples}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.add_arguments(parser)
+    return parser
+
+
+def whole_number(text: str) -> int:
+    """Parse a number of steps.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not a whole number of at least 1.
+    """
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(
+            f"expected a whole number of at least 1, got {text!r}"
+        )
+    return int(text)
+
+
+def positive_seconds(text: str) -> float:
+    """Parse a length of time in seconds.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not a finite number above 0.
+    """
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise argparse.ArgumentTypeError(
+            f"expected a number of seconds above 0, got {text!r}"
+        )
+    return seconds

@@ -1,0 +1,1 @@
+"""What a person sees. Views draw a verdict and compute nothing."""

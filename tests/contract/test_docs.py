@@ -14,7 +14,7 @@ from tests.conftest import REPOSITORY
 from whyidle.model.findings import Activity, Limit, Regime
 
 DOCUMENTS = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
-COMMAND = re.compile(r"(?:`|^\$ |^)whyidle ([a-z]+)\b", re.MULTILINE)
+COMMAND = re.compile(r"(?:`|^\$ )whyidle ([a-z]+)\b", re.MULTILINE)
 
 
 def _commands_of_cli() -> set[str]:

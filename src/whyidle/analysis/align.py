@@ -240,11 +240,14 @@ def _batches(run: RunTables, journal: int, workers: pl.DataFrame) -> Batches:
             ["collate_start_ns", "collate_end_ns", "minor_faults", "process_cpu_ns"],
         ),
         ("payload", ["bytes", "tensors", "collate"]),
-        ("handoff", ["send_start_ns", "sent_ns"]),
+        ("handoff", ["send_start_ns", "sent_ns", "cpu_ns"]),
     ):
-        rows = rows.join(
-            run.tables[name].select(key + wanted).unique(key), on=key, how="left"
-        )
+        table = run.tables[name].select(key + wanted).unique(key)
+        rows = rows.join(table, on=key, how="left", suffix=f"_{name}")
+    received = run.tables["receive"].filter(pl.col("journal") == journal)
+    received = received.select(pl.col("iteration").cast(pl.Int64), "batch", "cpu_ns")
+    key = ["iteration", "batch"]
+    rows = rows.join(received.unique(key), on=key, how="left", suffix="_receive")
     return _to_batches(rows.unique(["iteration", "batch"]).sort("iteration", "batch"))
 
 
@@ -270,6 +273,8 @@ def _to_batches(rows: pl.DataFrame) -> Batches:
         default_collate=rows["collate"].cast(pl.String).str.starts_with(DEFAULT_COLLATE).fill_null(False).to_numpy(),
         send_start_ns=_ints(rows, "send_start_ns"),
         sent_ns=_ints(rows, "sent_ns"),
+        handoff_cpu_ns=_ints(rows, "cpu_ns_handoff"),
+        receive_cpu_ns=_ints(rows, "cpu_ns_receive"),
         size_bytes=_ints(rows, "bytes"),
         tensor_count=_ints(rows, "tensors"),
         minor_faults=_ints(rows, "minor_faults"),

@@ -18,6 +18,7 @@ from whyidle.analysis.host import blame_loop
 from whyidle.analysis.ledger import Blame
 from whyidle.analysis.path import PathKind
 from whyidle.analysis.places import WeightedStack, below_fetch, find_hot_places
+from whyidle.analysis.transport import split_transport
 from whyidle.model.codes import StackFlag, StackRole
 from whyidle.model.findings import Activity, Place
 from whyidle.model.waits import Wait
@@ -84,22 +85,24 @@ def blame_rank(
     weights.add(Activity.UNEXPLAINED, path.total_ns(PathKind.UNKNOWN))
     _add_sampler(weights, rank, path)
     parts = _compose(rank, path)
-    _add_transport(weights, path, parts["collate"])
+    transport = split_transport(rank, path)
+    _add_transport(weights, transport.own_ns, parts["collate"])
+    parts["cpu"] += (
+        transport.held_ns
+    )  # see NOTE [handing over needs the worker's interpreter]
     _add_fetches(weights, timeline, rank, path, contention, parts)
     scaled = _scale(weights.parts, split.in_loader.total_ns())
     return _charge_queueing([*scaled, *blame_loop(rank, split)], contention)
 
 
-SERIAL_KINDS = (PathKind.HANDOFF, PathKind.RECEIVE, PathKind.TURN)
 OF_THE_LOOP = frozenset(
     (Activity.TRANSPORT, Activity.SAMPLER, Activity.PYTHON, Activity.SYNC, Activity.LAUNCH)
 )
 """What the loop's thread does itself, and does slower when it has to queue for a CPU."""
 
 
-def _add_transport(weights: _Weights, path: Path, collate_ns: float) -> None:
+def _add_transport(weights: _Weights, serial_ns: float, collate_ns: float) -> None:
     """Moving batches is one cause, whether workers copy them or the loop unpickles them."""
-    serial_ns = float(sum(path.total_ns(kind) for kind in SERIAL_KINDS))
     if serial_ns + collate_ns > 0:
         blame = Blame(
             activity=Activity.TRANSPORT,

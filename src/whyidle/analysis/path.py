@@ -134,16 +134,16 @@ class _Walker:
             return self._before_ask(step)
         visible_ns = self.send[row] if self.send[row] >= 0 else self.end[row]
         if visible_ns <= self.ask[step] or visible_ns > self.now:
-            self._deliver(step, self.ask[step], PathKind.RECEIVE)
+            self._deliver(step, self.ask[step], PathKind.RECEIVE, row)
             return self._before_ask(step)
-        self._deliver(step, visible_ns, PathKind.RECEIVE)
+        self._deliver(step, visible_ns, PathKind.RECEIVE, row)
         self.go(PathKind.HANDOFF, self.end[row], row)
         return self._through_worker(step, row)
 
-    def _deliver(self, step: int, to_ns: int, kind: PathKind) -> None:
+    def _deliver(self, step: int, to_ns: int, kind: PathKind, row: int = -1) -> None:
         """The end of next(): indices for a later batch are drawn last, after the batch was received."""
         self.go(PathKind.SAMPLER, max(to_ns, self.now - self.sampler[step]))
-        self.go(kind, to_ns)
+        self.go(kind, to_ns, row)
 
     def _inline(self, step: int, row: int) -> None:
         """num_workers=0: next() draws indices, then makes the batch."""

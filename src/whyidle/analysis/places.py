@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from whyidle.model.timeline import Frame
 
 LIBRARY = re.compile(
-    r"[/\\](site-packages|dist-packages)[/\\]|[/\\]lib[/\\]python\d[^/\\]*[/\\]|^<frozen|^<string>|[/\\]whyidle_agent[/\\]"
+    r"[/\\](site-packages|dist-packages)[/\\]|[/\\]lib[/\\]python\d[^/\\]*[/\\]|^<frozen|^<string>"
+    r"|[/\\]whyidle_agent[/\\]|[/\\]whyidle[/\\]testing\.py$"
 )
 """Files that a person does not edit: installed packages, the standard library, generated code, the agent."""
 FETCH_FILES = ("torch/utils/data/_utils/fetch.py", "torch/utils/data/_utils/worker.py")

@@ -88,6 +88,10 @@ class Batches(_Table):
     """When the feeder began to send; -1 unknown."""
     sent_ns: IntArray
     """When it had been sent; -1 unknown."""
+    handoff_cpu_ns: IntArray
+    """CPU time of the feeder thread for it; -1 unknown."""
+    receive_cpu_ns: IntArray
+    """CPU time of the loop for taking it off the queue; -1 unknown."""
     size_bytes: IntArray
     """Bytes in tensors and arrays; -1 unknown."""
     tensor_count: IntArray
@@ -102,7 +106,7 @@ class StackSamples(_Table):
 
     pid: IntArray
     role: IntArray
-    """wire.STACK_ROLE_*."""
+    """codes.StackRole."""
     now_ns: IntArray
     weight_ns: IntArray
     """Time since the same thread was sampled before: what this sample stands for."""
@@ -111,9 +115,9 @@ class StackSamples(_Table):
     on_cpu: BoolArray
     """True: running or ready; False: blocked in the kernel."""
     flags: IntArray
-    """wire.STACK_*."""
+    """codes.StackFlag."""
     wait: IntArray
-    """wire.WAIT_* of a blocked thread as the agent saw it; WAIT_NONE while on a CPU."""
+    """waits.Wait of a blocked thread as the agent saw it; Wait.NONE while on a CPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +129,7 @@ class ThreadSamples(_Table):
     now_ns: IntArray
     weight_ns: IntArray
     wait: IntArray
-    """wire.WAIT_*."""
+    """waits.Wait."""
     on_cpu_ns: IntArray
     """Time on a CPU since the thread began; -1 unknown."""
     runq_ns: IntArray
@@ -141,7 +145,7 @@ class Marks(_Table):
     """Things the loop's thread did, (marks,) each, sorted by `start_ns`."""
 
     mark: IntArray
-    """wire.MARK_*."""
+    """codes.Mark."""
     start_ns: IntArray
     end_ns: IntArray
     file: NDArray[np.object_]

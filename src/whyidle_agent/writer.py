@@ -33,9 +33,9 @@ STACK_RECORDS = 8 * 1024 * 1024 // wire.RECORD_BYTES
 THINNING_STEPS = 16
 """A detail kind's stride doubles each time another 1/16 of its records is used: full detail at first,
 some detail for millions of batches."""
-MAX_TEXTS = 8192
+MAX_TEXTS = 6144
 """Most texts a journal interns; more have the id 0."""
-MAX_TEXT_TOTAL_BYTES = 1024 * 1024
+MAX_TEXT_TOTAL_BYTES = 768 * 1024
 """Most bytes in the interned texts of a journal: they stay in the target's memory."""
 MAX_TEXT_BYTES = 4032
 """Longest text; the rest is cut off."""

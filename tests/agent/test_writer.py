@@ -366,11 +366,11 @@ def test_texts_when_too_many(own_target: Target) -> None:
         WRITE
         + """
     ids = [writer.text(str(number)) for number in range(10000)]
-    print(ids[8191], ids[8192], writer.text("0"))
+    print(ids[6143], ids[6144], writer.text("0"))
     """
     )
 
-    assert own_target.output(code) == "8192 0 1\n"
+    assert own_target.output(code) == "6144 0 1\n"
 
 
 def test_note_when_repeated(own_target: Target) -> None:

@@ -98,8 +98,12 @@ class Deadline:
             os.kill(self._pid, number)
 
 
-def highest_step(run_dir: Path) -> int:
-    """The step of the rank that is farthest; 0 before the first."""
-    journals = live.list_agent_journals(run_dir).values()
-    headers = (live.load_live_journal(path) for path in journals)
+def highest_step(run_dir: Path, pids: frozenset[int] = frozenset()) -> int:
+    """The step of the rank that is farthest; 0 before the first. With pids, only those are looked at."""
+    journals = live.list_agent_journals(run_dir)
+    headers = (
+        live.load_live_journal(path)
+        for pid, path in journals.items()
+        if not pids or pid in pids
+    )
     return max((header.step_count for header in headers if header is not None), default=0)

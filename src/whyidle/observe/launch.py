@@ -225,7 +225,11 @@ class _Run:
             now_ns = time.monotonic_ns()
             deadline.poll(now_ns)
             if observer is not None and self._run_dir is not None and status.is_due(now_ns):
-                status.draw(now_ns, highest_step(self._run_dir), observer.activity)
+                status.draw(
+                    now_ns,
+                    highest_step(self._run_dir, observer.training_pids),
+                    observer.activity,
+                )
         ended_ns = time.monotonic_ns()
         status.clear()
         if observer is not None:

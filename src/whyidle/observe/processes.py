@@ -96,6 +96,9 @@ class ProcessTable:
         self._walked_ns = 0
         self._lists_children = True
         self._dead_cpu_ns = 0
+        self._ended: list[int] = []
+        self._journals: dict[int, Path] = {}
+        self._headers: dict[int, live.LiveJournal] = {}
         self.known: dict[int, KnownProcess] = {}
 
     def of_role(self, role: Role) -> list[KnownProcess]:
@@ -116,17 +119,28 @@ class ProcessTable:
         if is_full:
             self._walked_ns = now_ns
             self._refresh()
-        found = self._walk(is_full=is_full)
-        for pid in found - self.known.keys():
+        before = len(self.known)
+        for pid in self._walk(is_full=is_full) - self.known.keys():
             self._add(pid, now_ns)
-        self._assign_roles()
-        self._write_changes(now_ns)
-        return True
+        if is_full:
+            self._add_recording(now_ns)
+            self._read_headers()
+        if is_full or len(self.known) > before:
+            self._assign_roles()
+            self._write_changes(now_ns)
+            return True
+        return False
+
+    def take_ended(self) -> list[int]:
+        """Processes that were found to have ended since the last call."""
+        ended, self._ended = self._ended, []
+        return ended
 
     def drop(self, pid: int, now_ns: int) -> None:
         """Note the end of a process."""
         known = self.known.pop(pid, None)
         if known is not None:
+            self._headers.pop(pid, None)
             self._dead_cpu_ns += known.cpu_ns
             self._write(known, now_ns)
 
@@ -151,9 +165,7 @@ class ProcessTable:
                 if child not in found:
                     found.add(child)
                     pending.append(child)
-        return found | (
-            live.list_agent_journals(self._run_dir).keys() if is_full else set()
-        )
+        return found
 
     def _may_have_children(self, pid: int) -> bool:
         known = self.known.get(pid)
@@ -201,14 +213,32 @@ class ProcessTable:
                 known.refresh(stat)
             except (OSError, ValueError, IndexError):
                 self.drop(pid, time.monotonic_ns())
+                self._ended.append(pid)
+
+    def _add_recording(self, now_ns: int) -> None:
+        """Add processes that record into the run folder without being descendants, say after a double fork."""
+        self._journals = live.list_agent_journals(self._run_dir)
+        for pid in self._journals.keys() - self.known.keys():
+            self._add(pid, now_ns)
+            known = self.known.get(pid)
+            if known is not None and known.start_ns > live.start_of_journal(
+                self._journals[pid]
+            ):
+                # The recording process has ended and its number was given to a stranger.
+                del self.known[pid]
+
+    def _read_headers(self) -> None:
+        """What agents say of themselves, until it is clear that a process is a worker, or a rank that steps."""
+        for pid, path in self._journals.items():
+            before = self._headers.get(pid)
+            if pid in self.known and (before is None or not _is_settled(before)):
+                header = live.load_live_journal(path)
+                if header is not None:
+                    self._headers[pid] = header
 
     def _assign_roles(self) -> None:
-        paths = live.list_agent_journals(self._run_dir)
-        headers = {
-            pid: live.load_live_journal(paths[pid]) for pid in self.known if pid in paths
-        }
-        journals = {pid: header for pid, header in headers.items() if header is not None}
-        roles = assign_roles({pid: one.seen() for pid, one in self.known.items()}, journals)
+        seen = {pid: one.seen() for pid, one in self.known.items()}
+        roles = assign_roles(seen, self._headers)
         for pid, role in roles.items():
             self.known[pid].role = role
 
@@ -229,6 +259,10 @@ class ProcessTable:
             role=known.role,
             cpus_allowed=known.cpus_allowed,
         )
+
+
+def _is_settled(header: live.LiveJournal) -> bool:
+    return header.is_worker or header.step_count > 0
 
 
 def _is_alive(pid: int) -> bool:

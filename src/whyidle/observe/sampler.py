@@ -21,7 +21,7 @@ from whyidle.observe import machine, procfs
 from whyidle.observe.blocked import Resolver
 from whyidle.observe.counters import CounterWriter, MachineCounters, Neighbours
 from whyidle.observe.processes import ProcessTable
-from whyidle.observe.threads import TargetNames, WatchedThread
+from whyidle.observe.threads import ThreadTable
 from whyidle.observe.tree import Role
 from whyidle.store import live
 from whyidle.store.appender import JournalAppender
@@ -38,8 +38,6 @@ COST_LIMIT_RATIO = 0.015
 """Part of one CPU that the observer may use; beyond, it looks less often."""
 MAX_SLOWDOWN = 8.0
 """At most so many times less often."""
-MAX_POOL_LOOKS = 16
-"""Threads of one process looked at in the tick in which its lead waits for one of them."""
 GROWTH_BYTES = 32 * 1024 * 1024
 """Each time the journal has grown by this, looks become half as frequent: a run of any length stays readable."""
 LATE_RATIO = 0.2
@@ -81,8 +79,7 @@ class Observer:
         )
         self._processes = ProcessTable(run_dir, root_pid, appender)
         self._resolver = Resolver(os.uname().machine)
-        self._names = TargetNames()
-        self._threads: dict[tuple[int, int], WatchedThread] = {}
+        self._threads = ThreadTable(self._resolver, appender)
         self._writer = CounterWriter(appender)
         self._machine = MachineCounters(self._writer, root_pid)
         self._neighbours = Neighbours(self._writer, lambda: self._processes.known)
@@ -157,7 +154,9 @@ class Observer:
 
     def _loop(self) -> None:
         next_ns = time.monotonic_ns()
-        while not self._stop.is_set():
+        is_first = True
+        while is_first or not self._stop.is_set():
+            is_first = False
             now_ns = time.monotonic_ns()
             self._late_ns += max(now_ns - next_ns, 0)
             self._tick(now_ns)
@@ -175,11 +174,14 @@ class Observer:
         self._tick_count += 1
         slow = self._slowdown
         if self._is_due("discovery", now_ns, int(DISCOVERY_NS * slow)):
-            if self._processes.update(now_ns) or not self._threads:
+            if self._processes.update(now_ns):
+                self._forget_ended()
                 self._watch_leads(now_ns)
             if self._is_due("threads", now_ns, int(THREAD_LIST_NS * slow)):
                 self._watch_others(now_ns)
-        self._look_at_threads(now_ns)
+        for pid in self._threads.look(now_ns, slow):
+            self._drop_process(pid)
+        self._describe()
         if self._is_due("counters", now_ns, int(COUNTERS_NS * slow)):
             self._count(now_ns)
         if self._is_due("flush", now_ns, FLUSH_NS):
@@ -196,83 +198,35 @@ class Observer:
 
     def _watch_leads(self, now_ns: int) -> None:
         ranks = self._processes.of_role(Role.TRAINING)
-        training = [one.pid for one in ranks]
         self.training_pids |= {one.pid for one in ranks if now_ns - one.found_ns > NS_PER_S}
-        workers = [one.pid for one in self._processes.of_role(Role.WORKER)]
-        for pid, peers in [(pid, training) for pid in workers] + [
-            (pid, workers) for pid in training
-        ]:
-            thread = self._watch(pid, pid, now_ns)
-            if thread is not None:
-                thread.is_lead = True
-                thread.meet(tuple(peers))
+        training = tuple(one.pid for one in ranks)
+        workers = tuple(one.pid for one in self._processes.of_role(Role.WORKER))
+        peers = dict.fromkeys(training, workers) | dict.fromkeys(workers, training)
+        self._threads.watch_leads(peers, now_ns)
 
     def _watch_others(self, now_ns: int) -> None:
         workers = tuple(one.pid for one in self._processes.of_role(Role.WORKER))
         for known in list(self._processes.known.values()):
-            try:
-                tids = procfs.read_threads(known.pid)
-            except OSError:
-                continue
-            for tid in tids:
-                thread = self._watch(known.pid, tid, now_ns)
-                if thread is not None and known.role is Role.TRAINING:
-                    # The pin thread also waits at the result queue.
-                    thread.meet(workers)
-
-    def _watch(self, pid: int, tid: int, now_ns: int) -> WatchedThread | None:
-        thread = self._threads.get((pid, tid))
-        if thread is None:
             with contextlib.suppress(OSError):
-                thread = WatchedThread(pid, tid, now_ns, is_lead=False)
-                self._threads[pid, tid] = thread
-        return thread
+                for tid in procfs.read_threads(known.pid):
+                    thread = self._threads.watch(known.pid, tid, now_ns)
+                    if thread is not None and known.role is Role.TRAINING:
+                        # The pin thread also waits at the result queue.
+                        thread.meet(workers)
 
-    def _look_at_threads(self, now_ns: int) -> None:
-        pools: set[int] = set()
-        for thread in list(self._threads.values()):
-            if thread.is_lead:
-                self._look(thread)
-                if thread.blocked.wait is Wait.THREAD:
-                    pools.add(thread.pid)
-        looked_at: dict[int, int] = {}
-        for thread in list(self._threads.values()):
-            if thread.is_lead:
-                continue
-            in_pool = thread.pid in pools and looked_at.get(thread.pid, 0) < MAX_POOL_LOOKS
-            if in_pool and self._slowdown < 2 and thread.interval_ns < NS_PER_S:
-                looked_at[thread.pid] = looked_at.get(thread.pid, 0) + 1
-                self._look(thread)
-            elif now_ns >= thread.next_ns:
-                self._look(thread)
-                thread.next_ns += int(thread.interval_ns * (self._slowdown - 1))
-        self._describe()
-
-    def _look(self, thread: WatchedThread) -> None:
-        try:
-            thread.look(time.monotonic_ns(), self._resolver, self._appender, self._names)
-        except (OSError, ValueError, IndexError):
-            self._unwatch(thread)
-
-    def _unwatch(self, thread: WatchedThread) -> None:
-        thread.flush(self._appender, self._names)
-        thread.close()
-        self._threads.pop((thread.pid, thread.tid), None)
-        if thread.pid == thread.tid:
-            self._drop_process(thread.pid)
+    def _forget_ended(self) -> None:
+        for pid in self._processes.take_ended():
+            self._drop_process(pid)
 
     def _drop_process(self, pid: int) -> None:
         self._processes.drop(pid, time.monotonic_ns())
+        self._threads.drop(pid)
         self._resolver.forget(pid)
         self._writer.forget(pid)
-        for thread in [one for one in self._threads.values() if one.pid == pid]:
-            thread.flush(self._appender, self._names)
-            thread.close()
-            del self._threads[thread.pid, thread.tid]
 
     def _describe(self) -> None:
         for known in self._processes.known.values():
-            lead = self._threads.get((known.pid, known.pid))
+            lead = self._threads.lead(known.pid)
             if known.role is Role.TRAINING and lead is not None:
                 self.activity = _ACTIVITIES[lead.blocked.wait]
                 return
@@ -296,18 +250,13 @@ class Observer:
         known.cpu_ns = stat.user_ns + stat.system_ns
         if known.role not in (Role.TRAINING, Role.WORKER):
             return
-        runnable = sum(
-            thread.blocked.wait is Wait.NONE
-            for thread in self._threads.values()
-            if thread.pid == pid
-        )
         values = {
             "process.minor_faults": stat.minor_faults,
             "process.major_faults": stat.major_faults,
             "process.user_ns": stat.user_ns,
             "process.system_ns": stat.system_ns,
             "process.thread_count": stat.thread_count,
-            "process.runnable_threads": runnable,
+            "process.runnable_threads": self._threads.runnable_count(pid),
             "process.rss_bytes": stat.rss_bytes,
         }
         with contextlib.suppress(OSError, ValueError):
@@ -342,10 +291,7 @@ class Observer:
         now_ns = time.monotonic_ns()
         with contextlib.suppress(OSError, ValueError, IndexError):
             self._count(now_ns)
-        for thread in self._threads.values():
-            thread.flush(self._appender, self._names)
-            thread.close()
-        self._threads.clear()
+        self._threads.close()
         self._processes.close(now_ns)
         self._resolver.close()
         self._machine.close()

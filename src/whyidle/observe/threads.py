@@ -1,8 +1,10 @@
-"""One thread under observation: looked at cheaply, written when something changed."""
+"""Threads under observation: looked at cheaply, written when something changed."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import time
 from typing import TYPE_CHECKING
 
 from whyidle.model.waits import Wait
@@ -11,6 +13,8 @@ from whyidle.observe.blocked import Blocked
 from whyidle.units import NS_PER_MS, NS_PER_S
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from whyidle.observe.blocked import Resolver
     from whyidle.store.appender import JournalAppender
 
@@ -20,6 +24,10 @@ OTHERS_NS = 250 * NS_PER_MS
 """How often threads that are no leads are looked at."""
 MAX_BACKOFF_NS = NS_PER_S
 """How rarely a thread that has not run for long is looked at."""
+MAX_POOL_LOOKS = 16
+"""Threads of one process looked at in the tick in which its lead waits for one of them."""
+OTHERS_CHECK_NS = 100 * NS_PER_MS
+"""How often it is asked which of the other threads are due."""
 MAX_TARGETS = 4096
 """Most different targets named in full; beyond, only their folder is."""
 
@@ -61,14 +69,13 @@ class WatchedThread:
         "blocked",
         "call",
         "interval_ns",
-        "is_lead",
         "next_ns",
         "pid",
         "state",
         "tid",
     )
 
-    def __init__(self, pid: int, tid: int, now_ns: int, *, is_lead: bool) -> None:
+    def __init__(self, pid: int, tid: int, now_ns: int) -> None:
         """Open its files.
 
         Raises:
@@ -76,7 +83,6 @@ class WatchedThread:
         """
         self.pid = pid
         self.tid = tid
-        self.is_lead = is_lead
         self._peers: tuple[int, ...] = ()
         self.next_ns = now_ns
         self.interval_ns = OTHERS_NS
@@ -190,6 +196,107 @@ class WatchedThread:
             runq_ns=runq_ns,
         )
         self._pending_from_ns = self._pending_to_ns
+
+
+class ThreadTable:
+    """The threads of a run, by process."""
+
+    def __init__(self, resolver: Resolver, appender: JournalAppender) -> None:
+        """Write looks to this journal."""
+        self._resolver = resolver
+        self._appender = appender
+        self._names = TargetNames()
+        self._of: dict[int, dict[int, WatchedThread]] = {}
+        self._leads: dict[int, WatchedThread] = {}
+        self._others_ns = 0
+
+    def lead(self, pid: int) -> WatchedThread | None:
+        """The main thread of a process, if it is a lead."""
+        return self._leads.get(pid)
+
+    def runnable_count(self, pid: int) -> int:
+        """Threads of a process that ran or were ready when last looked at."""
+        threads = self._of.get(pid, {}).values()
+        return sum(thread.blocked.wait is Wait.NONE for thread in threads)
+
+    def watch_leads(self, peers: Mapping[int, tuple[int, ...]], now_ns: int) -> None:
+        """Take the main threads of these processes, and no others, for leads; see `Resolver.resolve` for peers."""
+        for pid in self._leads.keys() - peers.keys():
+            del self._leads[pid]
+        for pid, others in peers.items():
+            thread = self.watch(pid, pid, now_ns)
+            if thread is not None:
+                thread.meet(others)
+                self._leads[pid] = thread
+
+    def watch(self, pid: int, tid: int, now_ns: int) -> WatchedThread | None:
+        """Begin with a thread, if that has not been done; None when it is gone."""
+        threads = self._of.setdefault(pid, {})
+        thread = threads.get(tid)
+        if thread is None:
+            with contextlib.suppress(OSError):
+                thread = threads[tid] = WatchedThread(pid, tid, now_ns)
+        return thread
+
+    def look(self, now_ns: int, slowdown: float) -> list[int]:
+        """Look at leads and at what else is due; returns processes whose main thread has ended."""
+        ended = self._look_at(list(self._leads.values()))
+        if slowdown < 2:
+            ended += self._look_at(self._waited_for())
+        if now_ns >= self._others_ns:
+            self._others_ns = now_ns + int(OTHERS_CHECK_NS * slowdown)
+            ended += self._look_at(self._due(now_ns, slowdown))
+        return ended
+
+    def drop(self, pid: int) -> None:
+        """Write what is known of a process' threads and let them go."""
+        self._leads.pop(pid, None)
+        for thread in self._of.pop(pid, {}).values():
+            self._finish(thread)
+
+    def close(self) -> None:
+        """Drop all."""
+        for pid in list(self._of):
+            self.drop(pid)
+
+    def _look_at(self, threads: list[WatchedThread]) -> list[int]:
+        ended = []
+        for thread in threads:
+            try:
+                thread.look(
+                    time.monotonic_ns(), self._resolver, self._appender, self._names
+                )
+            except (OSError, ValueError, IndexError):
+                self._finish(thread)
+                self._of[thread.pid].pop(thread.tid, None)
+                if thread.pid == thread.tid:
+                    self._leads.pop(thread.pid, None)
+                    ended.append(thread.pid)
+        return ended
+
+    def _waited_for(self) -> list[WatchedThread]:
+        """Threads that leads may be waiting for: those of their process that have run lately."""
+        found: list[WatchedThread] = []
+        for pid, lead in self._leads.items():
+            if lead.blocked.wait is Wait.THREAD:
+                pool = (one for one in self._of[pid].values() if one is not lead)
+                moving = [one for one in pool if one.interval_ns < MAX_BACKOFF_NS]
+                found += moving[:MAX_POOL_LOOKS]
+        return found
+
+    def _due(self, now_ns: int, slowdown: float) -> list[WatchedThread]:
+        leads = set(self._leads)
+        return [
+            thread
+            for threads in self._of.values()
+            for thread in threads.values()
+            if now_ns >= thread.next_ns + thread.interval_ns * (slowdown - 1)
+            and not (thread.pid == thread.tid and thread.pid in leads)
+        ]
+
+    def _finish(self, thread: WatchedThread) -> None:
+        thread.flush(self._appender, self._names)
+        thread.close()
 
 
 def _is_blocked(call_data: bytes | None) -> bool:

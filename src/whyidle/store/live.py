@@ -76,14 +76,14 @@ def list_agent_journals(run_dir: Path) -> dict[int, Path]:
     found: dict[int, Path] = {}
     folder = run_dir / JOURNALS_FOLDER
     try:
-        names = sorted(os.listdir(folder), key=_start_in_name)
+        names = os.listdir(folder)
     except OSError:
         return found
-    for name in names:
-        role, _, rest = name.partition("-")
+    for path in sorted((folder / name for name in names), key=start_of_journal):
+        role, _, rest = path.name.partition("-")
         pid = rest.partition("-")[0]
-        if role == "agent" and pid.isdigit() and name.endswith(wire.JOURNAL_SUFFIX):
-            found[int(pid)] = folder / name
+        if role == "agent" and pid.isdigit() and path.name.endswith(wire.JOURNAL_SUFFIX):
+            found[int(pid)] = path
     return found
 
 
@@ -128,6 +128,7 @@ def _parse_live_header(page: bytes) -> LiveJournal | None:
     )
 
 
-def _start_in_name(name: str) -> tuple[int, str]:
-    start = name.removesuffix(wire.JOURNAL_SUFFIX).rpartition("-")[2]
-    return (int(start) if start.isdigit() else 0, name)
+def start_of_journal(path: Path) -> int:
+    """When a journal was begun, monotonic ns, from its name; 0 for a foreign one."""
+    start = path.name.removesuffix(wire.JOURNAL_SUFFIX).rpartition("-")[2]
+    return int(start) if start.isdigit() else 0

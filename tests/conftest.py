@@ -12,11 +12,29 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 HELPER_PROCESSES = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 """Processes that the standard library keeps until the interpreter ends."""
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--update-golden`: write what is there now, to be read in the diff."""
+    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """Compare a text with a file of tests/golden, or write that file."""
+
+    def check(name: str, text: str) -> None:
+        path = REPOSITORY / "tests" / "golden" / name
+        if request.config.getoption("--update-golden"):
+            path.write_text(text, encoding="utf-8")
+        assert text == path.read_text(encoding="utf-8")
+
+    return check
 
 
 def _has_gpu() -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from whyidle import __version__
@@ -21,12 +22,35 @@ from whyidle.views.streams import write_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A subcommand, known without importing its module."""
+
+    name: str
+    """As a person types it; also the name of the module."""
+    class_name: str
+    summary: str
+    """First line of the class' docstring."""
+
+
 COMMANDS = (
-    ("run", "RunCommand"),
-    ("report", "ReportCommand"),
-    ("doctor", "DoctorCommand"),
+    Entry(
+        "run",
+        "RunCommand",
+        "Run a training under observation and say why its device was idle.",
+    ),
+    Entry("report", "ReportCommand", "Show the verdict of a recorded run again."),
+    Entry(
+        "doctor", "DoctorCommand", "Tell what can be observed here, what cannot, and why."
+    ),
+    Entry(
+        "demo",
+        "DemoCommand",
+        "Watch a starved training get its verdict, in about a minute.",
+    ),
 )
-"""Module and class of each subcommand, in the order of `whyidle --help`."""
+"""In the order of `whyidle --help`."""
 INTERNAL_ERROR_STATUS = 70
 """EX_SOFTWARE of sysexits.h."""
 BROKEN_PIPE_STATUS = 141
@@ -68,7 +92,7 @@ def load_command(name: str) -> Command:
     Raises:
         UsageError: there is no such command.
     """
-    classes = dict(COMMANDS)
+    classes = {entry.name: entry.class_name for entry in COMMANDS}
     if name not in classes:
         raise UsageError(
             f"there is no command {name!r}; expected one of {', '.join(classes)}",
@@ -98,9 +122,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 def _render_help() -> str:
     lines = ["usage: whyidle COMMAND ...", "", _DESCRIPTION, "", "commands:"]
-    for name, _ in COMMANDS:
-        summary = (load_command(name).__doc__ or "").partition("\n")[0]
-        lines.append(f"  {name:<8} {summary}")
+    lines += [f"  {entry.name:<7} {entry.summary}" for entry in COMMANDS]
     return "\n".join([*lines, "", _EXAMPLE, ""])
 
 

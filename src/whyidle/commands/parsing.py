@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 import inspect
+import textwrap
 from typing import NoReturn, Protocol
 
 from whyidle.errors import UsageError
+
+HELP_WIDTH = 80
 
 
 class Command(Protocol):
@@ -33,9 +36,7 @@ class _Parser(argparse.ArgumentParser):
         Raises:
             UsageError: always.
         """
-        raise UsageError(
-            f"{self.prog}: {message}", slug="bad-arguments", hint=f"`{self.prog} --help`"
-        )
+        raise UsageError(message, slug="bad-arguments", hint=f"See `{self.prog} --help`.")
 
 
 def make_parser(name: str, command: Command) -> argparse.ArgumentParser:
@@ -44,13 +45,19 @@ def make_parser(name: str, command: Command) -> argparse.ArgumentParser:
     parser = _Parser(
         prog=f"whyidle {name}",
         usage=f"whyidle {name} {command.usage}",
-        description=inspect.getdoc(type(command)),
+        description=_fill(inspect.getdoc(type(command)) or ""),
         epilog=f"example{'s' if len(command.examples) > 1 else ''}:\n{examples}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
     command.add_arguments(parser)
     return parser
+
+
+def _fill(text: str) -> str:
+    """Break each paragraph into lines of HELP_WIDTH."""
+    paragraphs = text.split("\n\n")
+    return "\n\n".join(textwrap.fill(one, HELP_WIDTH) for one in paragraphs)
 
 
 def whole_number(text: str) -> int:

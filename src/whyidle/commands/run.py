@@ -103,7 +103,7 @@ def take_command(words: list[str]) -> list[str]:
     command = words[1:] if words[:1] == ["--"] else words
     if not command:
         raise UsageError(
-            "whyidle run: the command to observe is missing; expected it at the end",
+            "the command to observe is missing; expected it at the end",
             slug="command-missing",
             hint="For example: whyidle run -- python train.py",
         )
@@ -126,7 +126,7 @@ def check_writable(path: Path) -> None:
     else:
         return
     raise UsageError(
-        f"whyidle run: cannot write {str(path)!r}: {reason}; expected a file that can be written",
+        f"cannot write {str(path)!r}: {reason}; expected a file that can be written",
         slug="json-not-writable",
         hint="Name another file with --json. Nothing was started.",
     )

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _FOLDERS = re.compile(r"(?<![^\s'\"=(,:\[])(?:~[\w.-]*|\.{1,2})?/(?:[^\s/'\"]+/)*")
 """The folders of a path that starts with `/`, `~`, `./` or `../`; not those of `I/O` or `bytes/s`."""
-_MOUNT = re.compile(r"/[^()'\"]*(?=\([\w.-]+\))")
+_MOUNT = re.compile(r"/[^\s()'\"]*(?= \([\w.-]+\))")
 """A mount point in front of its type: `/data/set (fuse.sshfs)`."""
 HIDDEN = "…/"
 
@@ -22,7 +22,7 @@ def hide_folders(text: str) -> str:
     >>> hide_folders("read /data/secret/7.png at 3 MB/s, --out=/tmp/x, on /mnt/set (nfs4)")
     'read …/7.png at 3 MB/s, --out=…/x, on …/ (nfs4)'
     """
-    return _FOLDERS.sub(HIDDEN, _MOUNT.sub(f"{HIDDEN} ", text))
+    return _FOLDERS.sub(HIDDEN, _MOUNT.sub(HIDDEN, text))
 
 
 def redact_verdict(verdict: Verdict) -> Verdict:

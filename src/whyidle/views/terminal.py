@@ -21,7 +21,7 @@ from whyidle.analysis.sentence import CLOSE_RATIO
 from whyidle.model.findings import Limit
 from whyidle.units import format_ns, format_ratio
 from whyidle.views import drawing, words
-from whyidle.views.redaction import redact_verdict
+from whyidle.views.redaction import HIDDEN, redact_verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -140,7 +140,9 @@ class _Screen:
 
 def _heading(verdict: Verdict, screen: _Screen) -> list[Text]:
     """The command, and the verdict beside a margin."""
-    command = screen.shorten(shlex.join(verdict.run.command), screen.content_cells)
+    command = screen.shorten(
+        " ".join(map(_quote, verdict.run.command)), screen.content_cells
+    )
     style = LIMIT_STYLES.get(verdict.limit, SECOND)
     margin = Text.assemble((f"{screen.glyphs.margin} ", style))
     limit = Text(f"limit: {words.LIMIT_WORDS[verdict.limit]}", style=f"bold {style}")
@@ -150,6 +152,12 @@ def _heading(verdict: Verdict, screen: _Screen) -> list[Text]:
         Text.assemble(margin, limit),
         *screen.wrap(verdict.sentence, margin, margin),
     ]
+
+
+def _quote(word: str) -> str:
+    """Write a word as a shell reads it; what stands for hidden folders needs no quotes."""
+    bare = word.replace(HIDDEN, "")
+    return word if shlex.quote(bare) == bare else shlex.quote(word)
 
 
 def _summary(verdict: Verdict, screen: _Screen) -> list[Text]:

@@ -35,9 +35,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_wheel_holds_both_packages(wheel: Path) -> None:
-    """Every source file is in the wheel, the agent's sitecustomize included."""
-    sources = REPOSITORY / "src"
+    """Every source file is in the wheel, the agent's sitecustomize and the demo's training included."""
+    sources, examples = REPOSITORY / "src", REPOSITORY / "examples"
     expected = {str(path.relative_to(sources)) for path in sources.rglob("*.py")}
+    demo = (examples / "polygon_segmentation").glob("*.py")
+    expected |= {f"whyidle/examples/{path.relative_to(examples)}" for path in demo}
 
     with zipfile.ZipFile(wheel) as archive:
         held = {name for name in archive.namelist() if name.endswith(".py")}

@@ -53,6 +53,8 @@ MAX_CACHED_FRAMES = 4096
 """Lines of code whose text ids are kept."""
 MAX_PATHS = 256
 """Distinct paths recorded as such; further ones are recorded as their folder."""
+WAIT_SECONDS = 0.5
+"""Longest wait for the sampler to end, before a fork and at exit; it takes a fraction of a millisecond."""
 
 context: dict[int, int] = {}
 """Native thread id to STACK_IN_* flags: set by those who know what the thread is in."""
@@ -153,6 +155,7 @@ _lock = allocate_lock()
 _watched: dict[int, _Watched] = {}
 _sampler: _Sampler | None = None
 _ended = False
+_locked_for_fork = False
 _frames: dict[tuple[CodeType, int], str] = {}
 _paths: set[str] = set()
 _tick_count = 0
@@ -406,29 +409,35 @@ def _random_ns(low_ns: int, high_ns: int) -> int:
 def _at_exit() -> None:
     global _ended
     _ended = True
-    _stop(1.0)
+    _stop(WAIT_SECONDS)
 
 
 def _before_fork() -> None:
+    global _locked_for_fork
     try:
-        _lock.acquire()
-        _stop(1.0)
+        # With a limit: a signal handler may fork in the middle of `watch`, in the same thread.
+        _locked_for_fork = _lock.acquire(timeout=WAIT_SECONDS)
+        _stop(WAIT_SECONDS)
     except Exception:
         return
 
 
 def _after_fork_in_parent() -> None:
+    global _locked_for_fork
     try:
         if _watched and not _ended:
             _start()
-        _lock.release()
-    except Exception:
-        return
+    except Exception as error:
+        writer.note("stacks-failed", repr(error))
+    finally:
+        if _locked_for_fork:
+            _locked_for_fork = False
+            _lock.release()
 
 
 def _after_fork_in_child() -> None:
-    global _lock, _sampler, _ended
-    _lock = allocate_lock()
+    global _lock, _sampler, _ended, _locked_for_fork
+    _lock, _locked_for_fork = allocate_lock(), False
     _sampler = None
     _ended = False
     _watched.clear()

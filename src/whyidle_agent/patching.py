@@ -65,7 +65,7 @@ def patch(
             return True
     except Exception as error:
         reason = repr(error)
-    writer.note("patch-" + point, reason)
+    writer.note("patch-failed", "%s: %s" % (point, reason))
     return False
 
 

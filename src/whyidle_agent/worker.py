@@ -79,7 +79,8 @@ def _enter(args: tuple[Any, ...]) -> None:
         thread_state.enter_worker()
         stacks.watch(wire.STACK_ROLE_WORKER)
         if len(args) <= _WORKER_ID:
-            writer.note("patch-worker-loop", "%d arguments by position" % len(args))
+            reason = "worker-loop: %d arguments by position" % len(args)
+            writer.note("patch-failed", reason)
             return
         state = thread_state.current()
         hand_off = _HandOff(args[_DATA_QUEUE], state)
@@ -151,7 +152,8 @@ class _HandOff:
         """Watch the queue. Nothing may have been put yet: the feeder thread takes its functions then."""
         queue = self.queue
         if not hasattr(queue, "_send_bytes") or getattr(queue, "_thread", None) is not None:
-            writer.note("patch-handoff", "%s has no _send_bytes" % type(queue).__name__)
+            reason = "handoff: %s has no _send_bytes" % type(queue).__name__
+            writer.note("patch-failed", reason)
             return
         self._watch_put(queue.put)
         self._watch_send(queue._send_bytes)

@@ -196,3 +196,23 @@ def test_signals_of_target_when_sampled(own_target: Target) -> None:
     """
 
     assert own_target.output(code) == "True\n"
+
+
+def test_switch_interval_of_target_when_sampled(own_target: Target) -> None:
+    """The target's switch interval is its own again after looks, in a forked child and after the end."""
+    code = (
+        WATCHED
+        + """
+    sys.setswitchinterval(0.007)
+    for _ in range(20):
+        child = os.fork()
+        if child == 0:
+            os._exit(round(sys.getswitchinterval() * 1000))
+        python(0.03)
+        assert os.waitpid(child, 0)[1] >> 8 == 7
+    stacks._at_exit()
+    print(round(sys.getswitchinterval(), 6))
+    """
+    )
+
+    assert own_target.output(code) == "0.007\n"

@@ -376,7 +376,7 @@ def _stack_text(frame: FrameType | None) -> int | None:
     """Text id of a stack: text ids of its frames, leaf first; None where all frames are ours."""
     numbers: list[str] = []
     while frame is not None and len(numbers) < MAX_FRAMES:
-        key = (frame.f_code, frame.f_lineno or 0)
+        key = (frame.f_code, _line_of(frame))
         number = _frames.get(key)
         if number is None:
             number = _frame_text(key)
@@ -385,6 +385,23 @@ def _stack_text(frame: FrameType | None) -> int | None:
         frame = frame.f_back
     # With the table of texts full, the leaf alone is worth more than nothing.
     return writer.text(",".join(numbers)) or writer.text(numbers[0]) if numbers else None
+
+
+def _line_of(frame: FrameType) -> int:
+    """Line that a frame is at; where the instruction has none, the line of the one before it that has.
+
+    From CPython 3.10 on the jump back at the end of a loop may belong to no line, and it is where a
+    thread is most often asked to let the interpreter go: most samples of a tight loop are there.
+    """
+    line = frame.f_lineno
+    if line is not None:
+        return line
+    line = frame.f_code.co_firstlineno
+    for start, _, line_there in frame.f_code.co_lines():
+        if start > frame.f_lasti:
+            break
+        line = line_there or line
+    return line
 
 
 def _frame_text(key: tuple[CodeType, int]) -> str:

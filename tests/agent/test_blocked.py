@@ -253,6 +253,7 @@ def test_data_files_are_neither_programs_nor_libraries() -> None:
         "5000-6000 rw-s 0 00:1e 4 /dev/shm/torch_1\n"
         "6000-7000 r--p 0 fe:00 5 /usr/lib/locale/locale-archive\n"
         "7000-8000 rw-p 0 00:00 0 [heap]\n"
+        "8000-9000 rw-s 0 fe:00 6 /runs/1/journals/agent-1-1.journal\n"
     )
 
-    assert data_files(mappings) == {"/data/train.bin"}
+    assert data_files(mappings, "/runs/1") == {"/data/train.bin"}

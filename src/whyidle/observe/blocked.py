@@ -69,9 +69,10 @@ class Blocked:
 class Resolver:
     """Follows calls of one run's processes. Answers are cached; `forget` a process when it ends."""
 
-    def __init__(self, architecture: str) -> None:
-        """Resolve calls of this architecture (`os.uname().machine`)."""
+    def __init__(self, architecture: str, run_dir: str = "") -> None:
+        """Resolve calls of this architecture (`os.uname().machine`); files of the run folder are nobody's data."""
         self._architecture = architecture
+        self._run_dir = run_dir
         self._processes: dict[int, _Process] = {}
         self._sockets: dict[int, str] = {}
         self._sockets_read_ns = 0
@@ -116,7 +117,7 @@ class Resolver:
     def _process(self, pid: int) -> _Process:
         process = self._processes.get(pid)
         if process is None:
-            process = self._processes[pid] = _Process(pid)
+            process = self._processes[pid] = _Process(pid, self._run_dir)
         return process
 
     def _follow(
@@ -262,8 +263,9 @@ def _fd(argument: int) -> int:
 class _Process:
     """What is known of one process: its memory, mounts and mappings."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, run_dir: str) -> None:
         self.pid = pid
+        self._run_dir = run_dir
         # Pipe to whether it is a loader's queue, and until when a no is believed.
         self.queues: dict[str, tuple[bool, int]] = {}
         self._memory: int | None = None
@@ -332,7 +334,7 @@ class _Process:
 
     def _find_mapped_file(self) -> Blocked:
         try:
-            paths = data_files(procfs.read_maps(self.pid))
+            paths = data_files(procfs.read_maps(self.pid), self._run_dir)
             mounts = {self._mount_by_prefix(path) for path in paths}
         except (OSError, ValueError):
             return Blocked(Wait.PAGE_FAULT)
@@ -375,12 +377,13 @@ def longest_mount(path: str, mounts: tuple[procfs.Mount, ...]) -> int:
     return best_id
 
 
-def data_files(mappings: Iterable[procfs.Mapping]) -> set[str]:
-    """Mapped files that can be somebody's data: no program, no library, nothing of a library's own."""
+def data_files(mappings: Iterable[procfs.Mapping], run_dir: str = "") -> set[str]:
+    """Mapped files that can be somebody's data: no program, no library, nothing of a library's own or of ours."""
+    left_out = (*_SYSTEM_FOLDERS, f"{run_dir}/") if run_dir else _SYSTEM_FOLDERS
     found, code = set(), set()
     for mapping in mappings:
         if "x" in mapping.permissions:
             code.add(mapping.path)
-        elif mapping.path.startswith("/") and not mapping.path.startswith(_SYSTEM_FOLDERS):
+        elif mapping.path.startswith("/") and not mapping.path.startswith(left_out):
             found.add(mapping.path)
     return {path for path in found - code if not path.endswith(_LIBRARY_DATA)}

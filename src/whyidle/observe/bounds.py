@@ -19,6 +19,9 @@ EXTRA_STEPS = 2
 GRACE_NS = 30 * NS_PER_S
 """How long a loop may take to end after it was asked, checkpoint and exit handlers included, and how long
 the training may take after each signal. Long enough for writing a large checkpoint to slow storage."""
+STARTUP_NS = 30 * NS_PER_S
+"""How much longer than the bound itself a training may take to its first step: the time is for the loop, not for
+imports. A command without a Python that could loop gets none of it."""
 GRACE_STEPS = 5
 """Added to GRACE_NS: so many mean steps, for loops whose single step takes long."""
 
@@ -37,7 +40,7 @@ class Deadline:
         run_dir: Path | None,
         pid: int,
         start_ns: int,
-        end_ns: int | None,
+        duration_ns: int | None,
         say: Callable[[str], None],
     ) -> None:
         """Watch one process.
@@ -46,13 +49,16 @@ class Deadline:
             run_dir: Where the agents look for a step to stop at; None when there are none.
             pid: The target.
             start_ns: When it was started.
-            end_ns: When to end it; None: never.
+            duration_ns: How long it may go on after its first step; None: for ever.
             say: Tells the person what was done to the training.
         """
         self._run_dir = run_dir
         self._pid = pid
         self._start_ns = start_ns
-        self._next_ns = end_ns
+        self._duration_ns = duration_ns
+        self._next_ns = None if duration_ns is None else start_ns + duration_ns
+        self._has_stepped = False
+        self._has_waited = False
         self._say = say
         self._rung = -1
         self.ended_with: signal.Signals | None = None
@@ -65,13 +71,31 @@ class Deadline:
 
     def poll(self, now_ns: int) -> None:
         """Do what is due now."""
-        if self._next_ns is None or now_ns < self._next_ns:
+        if self._next_ns is None or self._duration_ns is None:
+            return
+        if self._rung < 0 and not self._has_stepped and self._run_dir is not None:
+            self._begin(self._run_dir, now_ns, self._duration_ns)
+        if now_ns < self._next_ns:
             return
         if self._rung < 0:
             self._rung = 0
             if self._ask_loops(now_ns):
                 return
         self._send(now_ns)
+
+    def _begin(self, run_dir: Path, now_ns: int, duration_ns: int) -> None:
+        """Let the time begin with the first step, and wait for that a while longer."""
+        if highest_step(run_dir) > 0:
+            self._has_stepped = True
+            self._start_ns = now_ns
+            self._next_ns = now_ns + duration_ns
+        elif (
+            not self._has_waited
+            and now_ns >= (self._next_ns or 0)
+            and live.list_booted(run_dir)
+        ):
+            self._has_waited = True
+            self._next_ns = now_ns + max(STARTUP_NS, duration_ns)
 
     def _ask_loops(self, now_ns: int) -> bool:
         """Name a step to stop at; False when there is no loop that could hear it."""

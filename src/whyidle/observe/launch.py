@@ -76,7 +76,7 @@ def run_observed(
         run_dir: Folder for what is recorded, made if need be. None, or a folder that cannot be written: the
             command still runs, unobserved.
         steps: End the training after so many steps.
-        seconds: End the training after so much time.
+        seconds: End the training so long after its first step.
         status_stream: Where messages go, and the status line if that is a terminal; stderr if not given.
 
     Raises:
@@ -214,12 +214,10 @@ class _Run:
     def _watch(self, process: subprocess.Popen[bytes], relay: SignalRelay) -> LaunchResult:
         observer = self._observer(process.pid)
         status = StatusLine(self._stream if observer else None, self._start_ns)
-        end_ns = (
-            None
-            if self._seconds is None
-            else self._start_ns + int(self._seconds * NS_PER_S)
+        duration_ns = None if self._seconds is None else int(self._seconds * NS_PER_S)
+        deadline = Deadline(
+            self._run_dir, process.pid, self._start_ns, duration_ns, self._say
         )
-        deadline = Deadline(self._run_dir, process.pid, self._start_ns, end_ns, self._say)
         while (ended := poll_target(process)) is None:
             relay.wait(_LOOP_NS)
             now_ns = time.monotonic_ns()

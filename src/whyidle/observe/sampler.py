@@ -78,7 +78,7 @@ class Observer:
             target=self._run, name="whyidle-observer", daemon=True
         )
         self._processes = ProcessTable(run_dir, root_pid, appender)
-        self._resolver = Resolver(os.uname().machine)
+        self._resolver = Resolver(os.uname().machine, str(run_dir.resolve()))
         self._threads = ThreadTable(self._resolver, appender)
         self._writer = CounterWriter(appender)
         self._machine = MachineCounters(self._writer, root_pid)

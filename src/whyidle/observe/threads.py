@@ -123,10 +123,10 @@ class WatchedThread:
             return
         self._write(appender, names)
         is_same_call = call_data == self._call_data and self.blocked.wait in _SURE_WAITS
-        self._sched_data, self._call_data = sched, call_data
-        self._pending_to_ns = now_ns
         if not is_same_call:
             self._identify(resolver, call_data)
+        self._sched_data, self._call_data = sched, call_data
+        self._pending_to_ns = now_ns
         self.interval_ns = OTHERS_NS
         self.next_ns = now_ns + self.interval_ns
         if self.blocked.wait is Wait.NONE:
@@ -153,9 +153,10 @@ class WatchedThread:
             self.state, self.blocked = "R", Blocked(Wait.NONE)
             self.call = procfs.parse_syscall(call_data)
             return
-        self.state = procfs.parse_state(os.pread(self._stat_file, 512, 0))
-        if self.state in "ZX":
+        state = procfs.parse_state(os.pread(self._stat_file, 512, 0))
+        if state in "ZX":
             raise ProcessLookupError
+        self.state = state
         if call_data is None:
             self.call = procfs.RUNNING
             self.blocked = Blocked(Wait.NONE if self.state == "R" else Wait.OTHER)

@@ -53,6 +53,7 @@ def test_ranks_are_asked_to_stop_beyond_the_farthest(
     folder = _run_dir(tmp_path, 40, 41)
     deadline = Deadline(folder, PID, 0, END_NS, lambda _: None)
 
+    deadline.poll(0)
     deadline.poll(END_NS - 1)
     before = (_stop_at(folder), deadline.was_reached)
     deadline.poll(END_NS)
@@ -67,6 +68,7 @@ def test_loop_that_goes_on_is_ended_with_growing_force(
     """After the grace, five mean steps included, come SIGINT, SIGTERM and SIGKILL, and it is said."""
     said: list[str] = []
     deadline = Deadline(_run_dir(tmp_path, 50), PID, 0, END_NS, said.append)
+    deadline.poll(0)
     deadline.poll(END_NS)
     first_ns = END_NS + GRACE_NS + 5 * (END_NS // 50)
 
@@ -102,3 +104,31 @@ def test_no_deadline_does_nothing(tmp_path: Path, sent: list[int]) -> None:
     deadline.poll(1 << 62)
 
     assert (sent, deadline.was_reached, _stop_at(tmp_path)) == ([], False, 0)
+
+
+def test_time_begins_with_the_first_step(tmp_path: Path, sent: list[int]) -> None:
+    """Imports and start-up are not counted: the bound is how long the loop runs."""
+    folder = _run_dir(tmp_path, 1)
+    deadline = Deadline(folder, PID, 0, END_NS, lambda _: None)
+
+    deadline.poll(7 * NS_PER_S)
+    deadline.poll(END_NS)
+    early = deadline.was_reached
+    deadline.poll(END_NS + 7 * NS_PER_S)
+
+    assert (early, deadline.was_reached, sent) == (False, True, [])
+
+
+def test_training_that_never_steps_is_ended_after_a_while(
+    tmp_path: Path, sent: list[int]
+) -> None:
+    """A Python without a loop is waited for, then asked, then interrupted."""
+    folder = _run_dir(tmp_path, 0)
+    deadline = Deadline(folder, PID, 0, END_NS, lambda _: None)
+
+    reached = []
+    for now_ns in (END_NS, 2 * END_NS - 1, 2 * END_NS, 2 * END_NS + GRACE_NS):
+        deadline.poll(now_ns)
+        reached.append(deadline.was_reached)
+
+    assert (reached, sent) == ([False, False, True, True], [signal.SIGINT])

@@ -29,7 +29,7 @@ class RunCommand:
     comes on stderr at its end, also after Ctrl-C, a crash, a kill or the bound.
     """
 
-    usage = "[--steps N] [--seconds S] [--out DIR] [--json FILE] [--] COMMAND ..."
+    usage = "[OPTIONS] -- COMMAND ..."
     examples = (
         "whyidle run -- python train.py --epochs 1",
         "whyidle run --steps 200 -- torchrun --nproc-per-node 4 train.py",

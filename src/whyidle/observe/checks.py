@@ -130,7 +130,7 @@ def check_interpreter() -> list[Check]:
         return [Check(name="agent", state=State.MISSING, found=found, remedy=remedy)]
     try:
         asked = ask_interpreter(program, inject_dir)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         found = f"{program} did not answer ({error}): the agent could not be tried"
         remedy = f"Try `{program} -c 'print(1)'`."
         return [Check(name="agent", state=State.MISSING, found=found, remedy=remedy)]
@@ -147,7 +147,7 @@ def ask_interpreter(program: str, inject_dir: Path) -> Interpreter:
     Raises:
         OSError: it cannot be started, or there is no temporary folder.
         ValueError: it gave no answer.
-        KeyError: it gave another answer.
+        KeyError, TypeError: it gave another answer.
     """
     with tempfile.TemporaryDirectory(prefix="whyidle-doctor-") as name:
         run_dir = Path(name)

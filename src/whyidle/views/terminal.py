@@ -77,7 +77,7 @@ def render_verdict(
         _causes(shown, screen),
         _workers(shown.workers, screen),
         _missing(shown, screen),
-        _again(folder, screen, redact),
+        _again(None if redact else folder, screen),
     ):
         screen.add(section)
     return screen.render(color)
@@ -139,16 +139,12 @@ class _Screen:
 
 
 def _heading(verdict: Verdict, screen: _Screen) -> list[Text]:
-    """The command, and the verdict beside a margin."""
-    command = screen.shorten(
-        " ".join(map(_quote, verdict.run.command)), screen.content_cells
-    )
+    """The verdict, beside a margin."""
     style = LIMIT_STYLES.get(verdict.limit, SECOND)
     margin = Text.assemble((f"{screen.glyphs.margin} ", style))
-    limit = Text(f"limit: {words.LIMIT_WORDS[verdict.limit]}", style=f"bold {style}")
+    gloss = f"  ({words.LIMIT_WORDS[verdict.limit]})"
+    limit = Text.assemble((f"limit: {verdict.limit.value}", f"bold {style}"), gloss)
     return [
-        *screen.row("whyidle", Text(command)),
-        Text(),
         Text.assemble(margin, limit),
         *screen.wrap(verdict.sentence, margin, margin),
     ]
@@ -161,10 +157,12 @@ def _quote(word: str) -> str:
 
 
 def _summary(verdict: Verdict, screen: _Screen) -> list[Text]:
-    lines = _idle(verdict, screen)
+    command = " ".join(map(_quote, verdict.run.command))
+    lines = screen.row("command", screen.shorten(command, screen.content_cells))
+    lines += _idle(verdict, screen)
     if verdict.step_median_ns is not None:
         lines += screen.row("step", _describe_steps(verdict))
-    lines += screen.row("device", _describe_device(verdict))
+        lines += screen.row("device", _describe_device(verdict))
     ended = describe_end(verdict.run.exit_status)
     return lines + (screen.row("ended", ended) if ended else [])
 
@@ -216,7 +214,7 @@ def describe_end(exit_status: int | None) -> str:
     ('', 'by SIGKILL (exit status 137): this is what was seen before')
     """
     if exit_status is None:
-        return "unknown: the training was still running, or whyidle was stopped before it"
+        return "not seen: still running, or whyidle was stopped before it"
     if exit_status == 0:
         return ""
     said = f"with exit status {exit_status}"
@@ -241,7 +239,7 @@ def _causes(verdict: Verdict, screen: _Screen) -> list[Text]:
     is_device = verdict.limit is Limit.DEVICE
     lines, said = _cause_titles(screen), set[str]()
     for at, cause in enumerate(shown):
-        is_close = at == 1 and cause.share >= CLOSE_RATIO * shown[0].share
+        is_close = at == 1 and not is_device and cause.share >= CLOSE_RATIO * shown[0].share
         lines += _cause_row(at, cause, screen, is_close=is_close)
         lines += _place(cause.where, screen)
         if at < len(EVIDENCE_COUNT) and not is_device:
@@ -332,20 +330,21 @@ def _reasons(
 
 
 def _rest(verdict: Verdict, others: Sequence[Cause], screen: _Screen) -> list[Text]:
-    """What completes the shares to 1: small causes, and what has no cause."""
-    lines = []
+    """What completes the shares to 1, in one row: small causes, and what has no cause."""
+    unexplained = verdict.unexplained_ratio
+    is_shown = unexplained >= MIN_UNEXPLAINED_RATIO
     label = " " * LABEL_CELLS
     if others:
         share, idle_ns = (
             sum(one.share for one in others),
             sum(one.idle_ns for one in others),
         )
+        also = f"; {format_ratio(unexplained)} unexplained" if is_shown else ""
         numbers = _numbers(share, idle_ns, QUIET, screen)
-        lines.append(Text.assemble(label, numbers, f"{len(others)} more"))
-    if verdict.unexplained_ratio >= MIN_UNEXPLAINED_RATIO:
-        numbers = _numbers(verdict.unexplained_ratio, None, QUIET, screen)
-        lines.append(Text.assemble(label, numbers, "unexplained"))
-    return lines
+        return [Text.assemble(label, numbers, f"{len(others)} more{also}")]
+    if not is_shown:
+        return []
+    return [Text.assemble(label, _numbers(unexplained, None, QUIET, screen), "unexplained")]
 
 
 def _workers(splits: Sequence[WorkerSplit], screen: _Screen) -> list[Text]:
@@ -382,7 +381,7 @@ def _worker_rows(
     """Name and four parts of each worker, or of three that stand for many."""
     if len(splits) <= MAX_WORKERS:
         return [
-            (f"{one.rank}/{one.worker}" if has_ranks else f"{one.worker}", _parts(one))
+            (f"r{one.rank} w{one.worker}" if has_ranks else f"{one.worker}", _parts(one))
             for one in splits
         ]
     parts = [_parts(one) for one in splits]
@@ -407,8 +406,7 @@ def _missing(verdict: Verdict, screen: _Screen) -> list[Text]:
     return lines
 
 
-def _again(folder: PurePath | None, screen: _Screen, redact: bool) -> list[Text]:
+def _again(folder: PurePath | None, screen: _Screen) -> list[Text]:
     if folder is None:
         return []
-    name = folder.name if redact else str(folder)
-    return screen.row("again", Text(screen.clean(f"whyidle report {shlex.quote(name)}")))
+    return screen.row("again", f"whyidle report {shlex.quote(str(folder))}")

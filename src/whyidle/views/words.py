@@ -10,13 +10,14 @@ if TYPE_CHECKING:
     from whyidle.model.findings import Cause
 
 LIMIT_WORDS = {
-    Limit.INPUT: "input",
-    Limit.TRANSFER: "transfer",
-    Limit.HOST: "host",
+    Limit.INPUT: "making and delivering batches",
+    Limit.TRANSFER: "copies to the device",
+    Limit.HOST: "the loop's own code between batches",
     Limit.PEERS: "other ranks",
-    Limit.DEVICE: "device",
-    Limit.UNRESOLVED: "unresolved",
+    Limit.DEVICE: "the input keeps up",
+    Limit.UNRESOLVED: "no verdict",
 }
+"""What bounds the training, fit to stand in brackets behind the word itself."""
 
 ACTIVITY_WORDS = {
     Activity.COMPUTE: "computing",

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from scenarios.harness import DISTURBED_CPUS, Result, run_scenario
+from scenarios.harness import Result, run_scenario, wait_for_quiet
 from scenarios.surroundings import missing_needs, sweep
 from scenarios.truth import Scenario, load_scenario, scenario_names
 
@@ -75,6 +75,7 @@ def run_all(scenarios: list[Scenario], args: argparse.Namespace) -> Iterator[Res
             )
             continue
         else:
+            wait_for_quiet(args.patience)
             result = run_scenario(
                 scenario,
                 setting,
@@ -128,9 +129,7 @@ def render_result(scenario: Scenario, result: Result) -> str:
     statistic = result.statistic or {}
     head += f" idle {statistic.get('idle_ratio', float('nan')):5.2f}"
     head += f" {statistic.get('steps_per_second', float('nan')):6.1f}/s"
-    noise = (
-        f"  (others {result.other_cpus} CPUs)" if result.other_cpus > DISTURBED_CPUS else ""
-    )
+    noise = f"  (others {result.other_cpus} CPUs)" if result.disturbed else ""
     if result.verdict is None:
         return head + noise
     mark = {True: "ok", False: "— ", None: "  "}[result.ok]
@@ -178,10 +177,14 @@ def print_summary(results: list[Result]) -> None:
     graded = [result for result in results if result.ok is not None]
     if not graded:
         return
-    failed = [f"{result.name}/{result.setting}" for result in graded if not result.ok]
-    print(f"{len(graded) - len(failed)} of {len(graded)} right")
-    if failed:
-        print("not right: " + ", ".join(failed))
+    print(f"{sum(result.ok is True for result in graded)} of {len(graded)} right")
+    for words, disturbed in (
+        ("not right", False),
+        ("not right, and disturbed by others", True),
+    ):
+        failed = [it for it in graded if not it.ok and it.disturbed is disturbed]
+        if failed:
+            print(f"{words}: " + ", ".join(f"{it.name}/{it.setting}" for it in failed))
 
 
 if __name__ == "__main__":

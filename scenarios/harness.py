@@ -9,6 +9,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -45,6 +46,11 @@ class Result:
     """CPUs that processes other than the run and its surroundings used, on average."""
     failure: str | None
     """Why there is no result; None when there is one."""
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether others used so much of the machine that the planted cause may not be the true one."""
+        return self.other_cpus > DISTURBED_CPUS
 
     def key(self) -> tuple[str, int, bool, bool]:
         """Tell runs apart in a results file."""
@@ -180,13 +186,26 @@ def read_verdict(path: Path) -> dict[str, Any] | None:
 # --- disturbance from outside -----------------------------------------------------------------
 
 
+def wait_for_quiet(patience_s: float) -> bool:
+    """Wait until others leave the machine alone for a second; False when they did not in time."""
+    deadline_s = time.monotonic() + patience_s
+    while time.monotonic() < deadline_s:
+        total_s, busy_s, _ = clocks([])
+        time.sleep(1.0)
+        later_total_s, later_busy_s, _ = clocks([])
+        length_s = (later_total_s - total_s) / (os.cpu_count() or 1)
+        if busy_s + DISTURBED_CPUS * length_s > later_busy_s:
+            return True
+    return patience_s == 0
+
+
 @contextlib.contextmanager
 def measured(surroundings: Surroundings) -> Iterator[dict[str, float]]:
     """Measure how many CPUs others used during the block: all busy time less ours and our helpers'."""
     load = {"other_cpus": 0.0}
-    before = clocks(surroundings)
+    before = clocks(surroundings.helpers)
     yield load
-    after = clocks(surroundings)
+    after = clocks(surroundings.helpers)
     total_s, busy_s, own_s = (
         late - early for early, late in zip(before, after, strict=True)
     )
@@ -195,7 +214,7 @@ def measured(surroundings: Surroundings) -> Iterator[dict[str, float]]:
     load["other_cpus"] = round(max(0.0, busy_s - own_s) / max(length_s, 1e-9), 2)
 
 
-def clocks(surroundings: Surroundings) -> tuple[float, float, float]:
+def clocks(helpers: list[subprocess.Popen[str]]) -> tuple[float, float, float]:
     """Give the machine's total and busy CPU seconds, and those of children and helpers."""
     tick_s = 1 / os.sysconf("SC_CLK_TCK")
     fields = [int(it) for it in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
@@ -203,7 +222,7 @@ def clocks(surroundings: Surroundings) -> tuple[float, float, float]:
     busy = total - fields[3] - fields[4] - fields[7]  # less idle, iowait and steal
     children = resource.getrusage(resource.RUSAGE_CHILDREN)
     own_s = children.ru_utime + children.ru_stime
-    for process in surroundings.helpers:
+    for process in helpers:
         stat = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
         own_s += (int(stat[11]) + int(stat[12])) * tick_s
     return total * tick_s, busy * tick_s, own_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import json
 import os
 import shutil
@@ -84,7 +85,8 @@ class RunCommand:
                 run_dir,
                 steps=arguments.steps,
                 seconds=arguments.seconds,
-                status_stream=sys.stderr,
+                # With stderr closed, what print() is told to write there would land on the training's stdout.
+                status_stream=sys.stderr or io.StringIO(),
             )
         except LaunchError:
             _remove_unused(run_dir, had_parent=had_parent)

@@ -333,18 +333,20 @@ def _rest(verdict: Verdict, others: Sequence[Cause], screen: _Screen) -> list[Te
     """What completes the shares to 1, in one row: small causes, and what has no cause."""
     unexplained = verdict.unexplained_ratio
     is_shown = unexplained >= MIN_UNEXPLAINED_RATIO
-    label = " " * LABEL_CELLS
     if others:
         share, idle_ns = (
             sum(one.share for one in others),
             sum(one.idle_ns for one in others),
         )
-        also = f"; {format_ratio(unexplained)} unexplained" if is_shown else ""
         numbers = _numbers(share, idle_ns, QUIET, screen)
-        return [Text.assemble(label, numbers, f"{len(others)} more{also}")]
-    if not is_shown:
+        also = f"; {format_ratio(unexplained)} unexplained" if is_shown else ""
+        said = f"{len(others)} more{also}"
+    elif is_shown:
+        numbers, said = _numbers(unexplained, None, QUIET, screen), "unexplained"
+    else:
         return []
-    return [Text.assemble(label, _numbers(unexplained, None, QUIET, screen), "unexplained")]
+    first = Text.assemble(" " * LABEL_CELLS, numbers)
+    return screen.wrap(said, first, " " * first.cell_len)
 
 
 def _workers(splits: Sequence[WorkerSplit], screen: _Screen) -> list[Text]:

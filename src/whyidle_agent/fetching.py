@@ -203,7 +203,7 @@ def install(fetch_module: ModuleType, dataset_module: Any) -> None:
         ("_IterableDatasetFetcher", "dataset_iter"),
     ):
         owner = getattr(fetch_module, name, None)
-        patch("fetch", owner, "fetch", parameters, _wrapper_for(attribute))
+        patch("fetch", owner, "fetch", parameters, _wrapper_for(attribute), exactly=True)
 
 
 def name_of(target: Any) -> str:

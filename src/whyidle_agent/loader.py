@@ -114,9 +114,9 @@ def install(module: ModuleType) -> None:
         patch("create", owner, "__init__", ("self", "loader"), _create_wrapper)
     patch("reset", several, "_reset", ("self", "loader", "first_iter"), _reset_wrapper)
     patch("receive", several, "_try_get_data", ("self", "timeout"), _receive_wrapper)
-    patch("index", base, "_next_index", ("self",), _index_wrapper)
+    patch("index", base, "_next_index", ("self",), _index_wrapper, exactly=True)
     original = vars(base).get("__next__")
-    wrapped = patch("next", base, "__next__", ("self",), _next_wrapper)
+    wrapped = patch("next", base, "__next__", ("self",), _next_wrapper, exactly=True)
     # Old versions have the same function under its name in Python 2.
     if wrapped and vars(base).get("next") is original:
         base.next = vars(base)["__next__"]

@@ -42,6 +42,8 @@ def patch(
     name: str,
     parameters: tuple[str, ...],
     make_wrapper: Callable[[Callable[..., Any]], Callable[..., Any]],
+    *,
+    exactly: bool = False,
 ) -> bool:
     """Wrap `owner.name` in place.
 
@@ -49,8 +51,9 @@ def patch(
         point: Name of the patch point, for the note that says it was left alone.
         owner: Module or class that defines the function itself.
         name: Its attribute.
-        parameters: Names that its first parameters must have; more may follow.
+        parameters: Names that its first parameters must have.
         make_wrapper: Gives the wrapper of an original.
+        exactly: Whether there may be no other parameters.
 
     Returns:
         Whether the wrapper is in place; if not, nothing was changed and a note says why.
@@ -59,7 +62,7 @@ def patch(
         original = vars(owner).get(name)
         if is_wrapped(original):
             return True
-        reason = _surprise(original, parameters)
+        reason = _surprise(original, parameters, exactly=exactly)
         if reason is None:
             setattr(owner, name, disguised(make_wrapper(original), original))
             return True
@@ -87,14 +90,15 @@ def uncounted(function: Any) -> Any:
     return function
 
 
-def _surprise(original: Any, parameters: tuple[str, ...]) -> str | None:
+def _surprise(original: Any, parameters: tuple[str, ...], *, exactly: bool) -> str | None:
     if original is None:
         return "there is none"
     if not isinstance(original, types.FunctionType):
         return "is %r, no function" % type(original).__name__
     code = original.__code__
     found = code.co_varnames[: code.co_argcount]
-    if found[: len(parameters)] != parameters:
+    compared = found if exactly else found[: len(parameters)]
+    if compared != parameters:
         return "takes (%s), expected (%s)" % (", ".join(found), ", ".join(parameters))
     return None
 

@@ -29,6 +29,8 @@ def weigh(batch: Any) -> tuple[int, int, int, bool]:
     whole = True
     nodes = [batch]
     while nodes:
+        if leaf_count >= MAX_LEAVES or node_count >= MAX_NODES:
+            return byte_count, tensor_count, leaf_count, False
         node = nodes.pop()
         node_count += 1
         kind = type(node)
@@ -38,13 +40,9 @@ def weigh(batch: Any) -> tuple[int, int, int, bool]:
         elif kind in _PLAIN:
             pass
         elif issubclass(kind, (list, tuple)):
-            whole = (
-                _push(
-                    nodes,
-                    list.__iter__(node) if issubclass(kind, list) else tuple.__iter__(node),
-                )
-                and whole
-            )
+            # The built-in ways, for a subclass may have code of its own.
+            walk = list.__iter__ if issubclass(kind, list) else tuple.__iter__
+            whole = _push(nodes, walk(node)) and whole
             continue
         elif issubclass(kind, dict):
             whole = _push(nodes, iter(dict.values(node))) and whole
@@ -56,8 +54,6 @@ def weigh(batch: Any) -> tuple[int, int, int, bool]:
                 tensor_count += 1
             whole = whole and size != _UNKNOWN
         leaf_count += 1
-        if leaf_count >= MAX_LEAVES or node_count >= MAX_NODES:
-            return byte_count, tensor_count, leaf_count, whole and not nodes
     return byte_count, tensor_count, leaf_count, whole
 
 

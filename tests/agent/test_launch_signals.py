@@ -152,7 +152,7 @@ def test_killed_launcher_leaves_the_target_running(tmp_path: Path) -> None:
     os.close(reading)
     os.close(writing)
 
-    assert alive == "S"
+    assert alive in ("R", "S", "D")
     (journal,) = journals.glob("observer-*")
     assert (journal.stat().st_size - wire.HEADER_BYTES) % wire.RECORD_BYTES == 0
 

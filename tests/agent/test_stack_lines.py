@@ -14,8 +14,7 @@ from whyidle_agent import stacks
 lines = [(0, 4, 10), (4, 10, 12), (10, 14, None), (14, 20, 15), (20, 24, None)]
 code = SimpleNamespace(co_firstlineno=9, co_lines=lambda: lines)
 for line, at in ((12, 10), (None, 10), (None, 12), (None, 22), (None, -1)):
-    frame = SimpleNamespace(f_lineno=line, f_lasti=at, f_code=code)
-    print(stacks._line_of(frame))
+    print(stacks._line_of(code, line, at))
 """
 
 

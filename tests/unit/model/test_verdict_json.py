@@ -83,6 +83,15 @@ def test_incomplete_verdict_is_refused(name: str) -> None:
         parse_verdict(data)
 
 
+def test_number_that_is_none_is_refused() -> None:
+    """A status has to be a whole number or null."""
+    data = FULL.to_json()
+    data["run"]["exit_status"] = "0"
+
+    with pytest.raises(ValueError, match="whole number"):
+        parse_verdict(data)
+
+
 @pytest.mark.parametrize("data", [None, [], 3, {"schema_version": 2}])
 def test_foreign_data_is_refused(data: object) -> None:
     """Something else than a verdict of this schema is refused with the version named."""

@@ -279,6 +279,54 @@ def test_names_from_the_target_cannot_control_the_terminal() -> None:
     assert "?[31mred?[0m?" in text
 
 
+@pytest.mark.parametrize(
+    ("status", "said"),
+    [
+        (0, None),
+        (3, "with exit status 3"),
+        (255, "with exit status 255"),
+        (143, "by SIGTERM (exit status 143)"),
+        (None, "not seen: still running"),
+    ],
+)
+def test_end_of_the_training_is_told_when_it_matters(
+    status: int | None, said: str | None
+) -> None:
+    """A failed, killed or unseen end is told; an ordinary one is not worth a line."""
+    verdict = make_verdict(make_cause(), run=make_run(exit_status=status))
+
+    text = render_verdict(verdict, color=False)
+
+    assert ("\nended " in text) is (said is not None)
+    assert said is None or said in text
+
+
+@pytest.mark.parametrize("causes", [(), (make_cause(share=1.0),)], ids=["none", "one"])
+def test_parts_that_are_not_known_are_left_out(causes: tuple) -> None:
+    """Without series, spread, warm-up or place nothing is made up."""
+    verdict = make_verdict(
+        *causes,
+        run=make_run(warmup_steps=0, workers=None),
+        step_p90_ns=None,
+        idle_series=(),
+        unexplained_ratio=0.0,
+    )
+
+    lines = render_verdict(verdict, color=False).splitlines()
+
+    assert "idle      63 % of 16.0 s" in lines
+    assert "step      78.9 ms median; 200 steps" in lines
+    assert ("why " in "".join(lines)) is bool(causes)
+
+
+def test_narrow_screen_has_bars_without_numbers() -> None:
+    """Where the numbers do not fit the bars say it."""
+    text = render_verdict(make_verdict(), width=50, color=False)
+
+    assert "93 %" not in text
+    assert max(map(cell_len, text.splitlines())) <= 50
+
+
 def test_simulated_device_is_called_simulated() -> None:
     """Nobody takes a simulated accelerator for a real one."""
     assert "simulated, no real accelerator" in render_verdict(make_verdict(), color=False)

@@ -57,6 +57,13 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--weight", type=int, metavar="N", help="N times the CPU share (root, cgroup v1)"
     )
+    parser.add_argument(
+        "--patience",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="wait so long for a quiet machine",
+    )
     parser.add_argument("--list", action="store_true", help="only list the scenarios")
     return parser.parse_args()
 

@@ -107,7 +107,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--step-ms", type=float, default=22.0)
+    parser.add_argument("--step-ms", type=float, default=12.0)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--cured", action="store_true", help="without what makes it slow")

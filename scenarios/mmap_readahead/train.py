@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from whyidle.testing import SimulatedAccelerator
 
-RECORD_BYTES = 262144
+RECORD_BYTES = 32768
 
 
 class Records(Dataset):
@@ -31,7 +31,6 @@ class Records(Dataset):
         """Copy a record out of the mapping."""
         if self.mapped is None:
             self.mapped = np.memmap(self.path, dtype=np.uint8, mode="r")
-            self.mapped._mmap.madvise(mmap.MADV_SEQUENTIAL)
         start = number * RECORD_BYTES
         return np.array(self.mapped[start : start + RECORD_BYTES])
 

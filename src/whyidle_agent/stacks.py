@@ -8,9 +8,10 @@ NOTE [a moment nobody chose]
     A sampler gets the interpreter lock when somebody gives it up. In a target whose samples take a
     millisecond, that is always the same line: the one call into C that lets the lock go, not the loop
     that holds it (measured: 4 % of the samples in a loop with 80 % of the time). So each look has two
-    waits. After the first, the target has just given the lock up, as it liked. Then the switch interval
-    is made short, and after a second wait of random length the lock is taken from whoever has it, at
-    the next line of Python. The short interval lasts for 2.7 ms of every 50 ms on average.
+    waits. The first ends when the target gives the lock up, at most a switch interval late. Then the
+    interval is made short, and the second wait ends at a moment fixed before the first: a little more
+    than the usual interval after it was due, however late it came. There the lock is taken from whoever
+    has it, at the next line of Python. The short interval lasts for about a tenth of the time.
 
 NOTE [no frame is held]
     A frame must not be held while its thread runs on: its variables would be destroyed in our thread,
@@ -49,8 +50,8 @@ if _MYPY:
 
 PERIOD_NS = (42_000_000, 52_000_000)
 """Range of the wait between two looks: 20 a second, and no periodic target falls in step."""
-LOOK_NS = (200_000, 5_200_000)
-"""Range of the wait inside a look: more than the usual switch interval of 5 ms."""
+LOOK_MARGIN_NS = 500_000
+"""How much longer than the usual switch interval a look lasts, and how long at least."""
 LOOK_INTERVAL_SECONDS = 2e-5
 """Switch interval during a look. Of 1e-4, 2e-5 and 5e-6 the largest that puts two functions of 80 % and 20 % within
 5 points at 0.8 ms a sample (with 1e-4: 25 off; without a look: 76 off)."""
@@ -236,13 +237,15 @@ def _run(sampler: _Sampler) -> None:
 
 
 def _sample_until_stopped(sampler: _Sampler) -> None:
-    while not sampler.stop.acquire(timeout=_random_ns(*PERIOD_NS) / 1e9):
-        if not _look(sampler):
+    while True:
+        wait_ns = _random_ns(*PERIOD_NS)
+        due_ns = writer.now() + wait_ns
+        if sampler.stop.acquire(timeout=wait_ns / 1e9) or not _look(sampler, due_ns):
             return
 
 
-def _look(sampler: _Sampler) -> bool:
-    """Sample once, at a moment the target did not choose; False when the thread has to end.
+def _look(sampler: _Sampler, due_ns: int) -> bool:
+    """Sample once, at a moment fixed beforehand; False when the thread has to end.
 
     See NOTE [a moment nobody chose].
     """
@@ -251,7 +254,8 @@ def _look(sampler: _Sampler) -> bool:
     try:
         for watched in list(_watched.values()):
             watched.cpu_ns = _cpu_ns(watched.schedule)
-        begin_ns, wait_ns = writer.now(), _random_ns(*LOOK_NS)
+        begin_ns = writer.now()
+        wait_ns = max(due_ns + int(usual * 1e9) + LOOK_MARGIN_NS - begin_ns, LOOK_MARGIN_NS)
         if sampler.stop.acquire(timeout=wait_ns / 1e9):
             return False
         looked_ns = writer.now() - begin_ns

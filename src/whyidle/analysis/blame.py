@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whyidle.analysis.contention import Reason
+from whyidle.analysis.contention import Reason, removable_ratio
 from whyidle.analysis.host import blame_loop
 from whyidle.analysis.ledger import Blame
 from whyidle.analysis.path import PathKind
@@ -90,7 +90,12 @@ def blame_rank(
     parts["cpu"] += (
         transport.held_ns
     )  # see NOTE [handing over needs the worker's interpreter]
-    _add_fetches(weights, timeline, rank, path, contention, parts)
+    queued_ns = _queued(rank, split, contention, parts, weights)
+    _add_fetches(
+        weights, timeline, rank, path, parts["cpu"] + parts["ready"] - queued_ns, parts
+    )
+    if queued_ns > 0:
+        weights.parts.append(_queue_blame(contention, queued_ns, is_input=True))
     scaled = _scale(weights.parts, split.in_loader.total_ns())
     return _charge_queueing([*scaled, *blame_loop(rank, split)], contention)
 
@@ -183,24 +188,35 @@ def _below_sampler(rank: RankTimeline, stack: int) -> tuple[Frame, ...]:
     return ()
 
 
+def _queued(
+    rank: RankTimeline,
+    split: IdleSplit,
+    contention: Contention,
+    parts: dict[str, float],
+    weights: _Weights,
+) -> float:
+    """Weight of queueing for CPUs: its removable part of the idle time, at most all CPU time on the path."""
+    awake_ns = parts["cpu"] + parts["ready"]
+    whole_ns = awake_ns + parts["blocked"] + sum(part.idle_ns for part in weights.parts)
+    return min(
+        awake_ns, whole_ns * removable_ratio(contention, rank, parts["ready"], split.ratio)
+    )
+
+
 def _add_fetches(
     weights: _Weights,
     timeline: Timeline,
     rank: RankTimeline,
     path: Path,
-    contention: Contention,
+    computing_ns: float,
     parts: dict[str, float],
 ) -> None:
-    """Deal the batches on the path out over on-CPU, ready and blocked time, and each of these over places."""
+    """Deal the batches on the path out over computing and blocked time, and each of these over places."""
     on_path = _on_path(rank, path)
-    cpu_ns, ready_ns = parts["cpu"], parts["ready"]
-    queued_ns = contention.removable_ratio * (cpu_ns + ready_ns)
-    if queued_ns > 0:
-        weights.parts.append(_queue_blame(contention, queued_ns, is_input=True))
     _add_places(
         weights,
         Activity.COMPUTE,
-        cpu_ns + ready_ns - queued_ns,
+        computing_ns,
         _on_cpu_places(rank, on_path),
     )
     for wait, wait_ns in _deal_blocked(timeline, rank, on_path, parts["blocked"]).items():

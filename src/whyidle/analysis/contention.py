@@ -1,7 +1,7 @@
 """Why a thread that is ready does not run: a quota, a mask, a neighbour, too many threads, or simply enough work.
 
 The kernel counts how long a thread was ready without a CPU; this module says who is to blame for that, and how much
-of the idle time would go if nothing but the contention went.
+of the idle time would go if nothing but the queueing went.
 """
 
 from __future__ import annotations
@@ -50,8 +50,6 @@ class Contention:
     """Part of the fetches' CPU time spent ready without a CPU, 0 to 1."""
     loop_queue_ratio: float
     """Part of the loop thread's CPU time spent ready without a CPU, 0 to 1; 0 when not observed."""
-    removable_ratio: float
-    """Part of the idle time that goes when only the contention goes, 0 to 1; 0 for OWN_WORK and NONE."""
     throttled_ratio: float | None
     """Part of the quota periods with throttling; None without a quota counter."""
     runnable_threads: float | None
@@ -66,9 +64,7 @@ class Contention:
     """Name of the other process with the most CPU time."""
 
 
-def assess_contention(
-    timeline: Timeline, rank: RankTimeline, idle_ratio: float
-) -> Contention:
+def assess_contention(timeline: Timeline, rank: RankTimeline) -> Contention:
     """Find out whether, and because of whom, a rank's workers had to queue for CPUs."""
     machine = timeline.machine
     window = rank.window_start_ns, rank.window_end_ns
@@ -84,7 +80,6 @@ def assess_contention(
         reason=reason,
         queue_ratio=queue_ratio,
         loop_queue_ratio=loop_queue_ratio,
-        removable_ratio=_removable_ratio(reason, machine, rank, idle_ratio, queue_ratio),
         throttled_ratio=throttled_ratio,
         runnable_threads=runnable,
         tree_cpus=tree_cpus,
@@ -178,33 +173,42 @@ def _neighbour(machine: Machine, start_ns: int, end_ns: int) -> str | None:
     return max(used, key=lambda name: used[name]) if used else None
 
 
-def _removable_ratio(
-    reason: Reason,
-    machine: Machine,
-    rank: RankTimeline,
-    idle_ratio: float,
-    queue_ratio: float,
+def removable_ratio(
+    contention: Contention, rank: RankTimeline, queued_on_path_ns: float, idle_ratio: float
 ) -> float:
-    """Predict the step without the queueing: (T - T_free) / (T - S).
+    """Predict how much of the idle time goes when nothing but the queueing for CPUs goes.
 
-    T is the mean step, S the part of it in which the device was busy, and T_free the longest of S, one worker's share
-    of the uncontended work, and that work spread over all CPUs of the machine:
-    T_free = max(S, (cpu + blocked) / W, cpu / CPUs). Worked example: four workers on one of two CPUs, 52 ms of CPU
-    time a batch, T = 55 ms, S = 40 ms: T_free = max(40, 13, 26) = 40, so all of the idle time is removable.
+    T is the mean step, S the part of it in which the device was busy. Without queueing the step is no shorter than S,
+    than the critical path without its queueing, and than the work spread over all CPUs of the machine:
+    T_free = max(S, T - queued on the path, cpu / CPUs), and the answer is (T - T_free) / (T - S).
+
+    Worked example: four workers on one of two CPUs, 52 ms of CPU time a batch, T = 55 ms, S = 40 ms, 42 ms of queueing
+    on the path a step: T_free = max(40, 13, 26) = 40, so all of the idle time is removable.
+
+    Args:
+        contention: Who is to blame for the queueing.
+        rank: The rank.
+        queued_on_path_ns: Queueing on its critical path, whole window.
+        idle_ratio: Part of the window in which the device was idle.
+
+    Returns:
+        0 to 1; 0 when nobody but the run's own work fills the CPUs.
     """
-    if reason in (Reason.NONE, Reason.OWN_WORK):
+    steps = len(rank.steps) - rank.warmup_steps
+    if contention.reason in (Reason.NONE, Reason.OWN_WORK) or idle_ratio <= 0 or steps < 2:
         return 0.0
-    if reason is Reason.THREADS:
-        return queue_ratio
     batches = rank.batches
-    known = (batches.cpu_ns >= 0) & (batches.runq_ns >= 0)
-    if not known.any() or idle_ratio <= 0 or len(rank.steps) <= rank.warmup_steps + 1:
-        return queue_ratio
-    wall_ns = (batches.end_ns - batches.start_ns)[known]
-    cpu_ns = float(np.maximum(batches.cpu_ns, batches.process_cpu_ns)[known].mean())
-    blocked_ns = float((wall_ns - batches.cpu_ns[known] - batches.runq_ns[known]).mean())
-    workers = max(1, len(np.unique(batches.worker)))
-    step_ns = rank.window_ns / (len(rank.steps) - rank.warmup_steps)
+    known = batches.cpu_ns >= 0
+    cpu_ns = (
+        float(np.maximum(batches.cpu_ns, batches.process_cpu_ns)[known].mean())
+        if known.any()
+        else 0.0
+    )
+    if contention.reason is Reason.THREADS:
+        cpu_ns = 0.0  # what surplus threads burn in switching and spinning is not work
+    step_ns = rank.window_ns / steps
     busy_ns = step_ns * (1 - idle_ratio)
-    free_ns = max(busy_ns, (cpu_ns + blocked_ns) / workers, cpu_ns / machine.cpu_count)
+    free_ns = max(
+        busy_ns, step_ns - queued_on_path_ns / steps, cpu_ns / contention.cpu_count
+    )
     return float(np.clip((step_ns - free_ns) / (step_ns - busy_ns), 0.0, 1.0))

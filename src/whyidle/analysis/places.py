@@ -12,17 +12,18 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from whyidle.model.findings import Place
+from whyidle.model.timeline import Frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from whyidle.model.timeline import Frame
 
 LIBRARY = re.compile(
     r"[/\\](site-packages|dist-packages)[/\\]|[/\\]lib[/\\]python\d[^/\\]*[/\\]|^<frozen|^<string>"
     r"|[/\\]whyidle_agent[/\\]|[/\\]whyidle[/\\]testing\.py$"
 )
 """Files that a person does not edit: installed packages, the standard library, generated code, the agent."""
+INNER_FUNCTIONS = frozenset(("<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"))
+"""Frames that a person sees as lines of the function around them (and that are such from CPython 3.12 on)."""
 FETCH_FILES = ("torch/utils/data/_utils/fetch.py", "torch/utils/data/_utils/worker.py")
 """The person's data code lies below these; above them is how the worker was started (with fork: the whole script)."""
 
@@ -102,9 +103,16 @@ class _Chain:
 
 def _own_frames(stack: WeightedStack) -> tuple[Frame, ...]:
     """Keep the person's own frames; where there are none, the outermost frame that is no plumbing of torch."""
-    own = tuple(frame for frame in stack.frames if not is_library(frame.file))
+    own: list[Frame] = []
+    for frame in stack.frames:
+        if is_library(frame.file):
+            continue
+        if frame.function in INNER_FUNCTIONS and own and own[-1].file == frame.file:
+            own[-1] = Frame(frame.file, own[-1].function, frame.line)
+        else:
+            own.append(frame)
     if own:
-        return own
+        return tuple(own)
     return tuple(frame for frame in stack.frames if "/torch/utils/data/" not in frame.file)[
         :1
     ]

@@ -77,14 +77,14 @@ def regime_of(blame: Blame, stance: Stance, contention: Contention) -> Regime:
         return Regime.CONTENDED
     if blame.activity is Activity.SAMPLER:
         return Regime.SERIAL_STAGE
+    if blame.is_serial:
+        return Regime.SERIAL_STAGE
     if stance.active_workers < stance.workers:
         return Regime.INACTIVE_WORKERS
     if blame.activity is Activity.LOCK:
         return Regime.LOCK_BOUND
     if stance.head_of_line_ratio > HEAD_OF_LINE_RATIO:
         return Regime.HEAD_OF_LINE
-    if blame.is_serial:
-        return Regime.SERIAL_STAGE
     return Regime.FEW_WORKERS if _has_room(blame, stance, contention) else Regime.THROUGHPUT
 
 

@@ -106,7 +106,7 @@ def judge_timeline(timeline: Timeline, run: RunTables) -> Verdict:
 
 def _judge_rank(timeline: Timeline, rank: RankTimeline) -> _Judged:
     split = split_idle(rank)
-    contention = assess_contention(timeline, rank, split.ratio)
+    contention = assess_contention(timeline, rank)
     blames = blame_rank(timeline, rank, split, walk_path(rank), contention)
     return _Judged(
         rank,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from tests.timelines import FIRST_PID, MS, SimulatedLoader, make_timeline
-from whyidle.analysis.contention import Reason, assess_contention
+from whyidle.analysis.contention import Reason, assess_contention, removable_ratio
 from whyidle.model.timeline import Batches, Series
 
 COUNT = 100
@@ -41,21 +41,21 @@ def _assess(rank, *, tree: float, other: float, allowed: int = 2, **counters: Se
         **counters,
     }
     timeline = make_timeline(rank, counters=machine, allowed_count=allowed)
-    return assess_contention(timeline, rank, idle_ratio=0.9)
+    return assess_contention(timeline, rank)
 
 
 def test_workers_that_never_queue_are_not_contended() -> None:
     """Without run-queue wait nobody is to blame, whatever the machine does."""
     found = _assess(_rank(0.02), tree=1.9, other=0.0)
 
-    assert (found.reason, found.removable_ratio) == (Reason.NONE, 0.0)
+    assert (found.reason, found.queue_ratio) == (Reason.NONE, pytest.approx(0.02))
 
 
 def test_own_work_that_fills_the_cpus_is_not_an_anomaly() -> None:
     """Three workers on two CPUs queue, but only less work would help."""
     found = _assess(_rank(0.4), tree=1.95, other=0.05)
 
-    assert (found.reason, found.removable_ratio) == (Reason.OWN_WORK, 0.0)
+    assert found.reason is Reason.OWN_WORK
 
 
 @pytest.mark.parametrize("hogs", [0.6, 1.0, 1.4])
@@ -104,23 +104,40 @@ def test_thread_pools_larger_than_the_machine_are_named() -> None:
     machine = {"cpu.tree_ns": _grows(rank, 1.9), "cpu.other_ns": _grows(rank, 0.0)}
 
     found = assess_contention(
-        make_timeline(rank, counters=machine, process_counters=pools), rank, 0.9
+        make_timeline(rank, counters=machine, process_counters=pools), rank
     )
 
     assert found.reason is Reason.THREADS
 
 
-def test_removable_part_is_what_a_free_machine_would_save() -> None:
-    """One worker's 40 ms on one of two CPUs, half of it queueing: with both CPUs the step falls to half."""
-    found = _assess(_rank(0.5), tree=0.97, other=0.0, allowed=1)
+@pytest.mark.parametrize(
+    ("queued_share", "busy_ratio", "expected"),
+    [(0.5, 0.1, 0.56), (0.75, 0.5, 1.0), (0.2, 0.1, 0.22)],
+)
+def test_removable_part_is_what_a_free_machine_would_save(
+    queued_share, busy_ratio, expected
+) -> None:
+    """Without queueing the step falls by its queueing on the path, but not below what the device needs."""
+    rank = _rank(queued_share)
+    found = _assess(rank, tree=0.97, other=0.0, allowed=1)
 
-    assert found.removable_ratio == pytest.approx(0.55, abs=0.08)
+    removable = removable_ratio(found, rank, queued_share * rank.window_ns, 1 - busy_ratio)
+
+    assert removable == pytest.approx(expected, abs=0.06)
+
+
+def test_nothing_is_removable_where_own_work_fills_the_cpus() -> None:
+    """Less work is the only cure."""
+    rank = _rank(0.4)
+    found = _assess(rank, tree=1.95, other=0.05)
+
+    assert removable_ratio(found, rank, 0.4 * rank.window_ns, 0.9) == 0.0
 
 
 def test_unknown_counters_give_none_not_zero() -> None:
     """What nobody observed is None."""
     rank = _rank(0.5)
 
-    found = assess_contention(make_timeline(rank), rank, 0.9)
+    found = assess_contention(make_timeline(rank), rank)
 
     assert (found.tree_cpus, found.other_cpus, found.throttled_ratio) == (None, None, None)

@@ -30,7 +30,7 @@ def _regime(
         "cpu.other_ns": Series(now_ns=times, value=np.zeros(2, dtype=np.int64)),
     }
     timeline = make_timeline(rank, counters=counters)
-    contention = assess_contention(timeline, rank, 0.5)
+    contention = assess_contention(timeline, rank)
     blame = Blame(activity=activity, where=Place(), idle_ns=1.0, is_input=True)
     return regime_of(blame, find_stance(timeline, rank, contention), contention)
 
@@ -84,7 +84,7 @@ def test_one_busy_worker_of_four_is_inactive_workers() -> None:
     }
     rank = replace(rank, iterations=iterations)
     timeline = make_timeline(rank)
-    contention = assess_contention(timeline, rank, 0.5)
+    contention = assess_contention(timeline, rank)
     blame = Blame(activity=Activity.COMPUTE, where=Place(), idle_ns=1.0, is_input=True)
 
     assert (

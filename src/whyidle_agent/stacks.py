@@ -254,8 +254,11 @@ def _look(sampler: _Sampler, due_ns: int) -> bool:
     try:
         for watched in list(_watched.values()):
             watched.cpu_ns = _cpu_ns(watched.schedule)
-        begin_ns = writer.now()
-        wait_ns = max(due_ns + int(usual * 1e9) + LOOK_MARGIN_NS - begin_ns, LOOK_MARGIN_NS)
+        begin_ns, look_ns = writer.now(), int(usual * 1e9) + LOOK_MARGIN_NS
+        wait_ns = due_ns + look_ns - begin_ns
+        if wait_ns < LOOK_MARGIN_NS:
+            # Later than the target alone can make us: the CPUs are busy. Any moment will do.
+            wait_ns = _random_ns(LOOK_MARGIN_NS, 2 * look_ns)
         if sampler.stop.acquire(timeout=wait_ns / 1e9):
             return False
         looked_ns = writer.now() - begin_ns

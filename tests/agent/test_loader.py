@@ -287,7 +287,10 @@ def test_fetch_follows_its_indices(uses: Observed) -> None:
 
 
 def test_stream_ends_worker_by_worker(uses: Observed) -> None:
-    """With uneven workers every answered ask still names the batch that its worker made."""
+    """With uneven workers every answered ask still names the batch that it got.
+
+    It awaits the worker that made the batch, or one that turned out to have no more.
+    """
     asks = answered(uses.of_iteration(wire.ASK, "stream"))
     made = uses.made_by_workers(wire.FETCH, "stream")
     whole = {
@@ -299,7 +302,12 @@ def test_stream_ends_worker_by_worker(uses: Observed) -> None:
 
     assert len(asks) == 4  # 4 + 4 + 1 samples of the first worker, 2 of the second
     assert {one.a for one in asks} == {batch for batch, _ in whole}
-    assert {(one.a, one.b) for one in asks} <= whole
+    ended = {
+        worker
+        for worker, records in made.items()
+        if any(one.flags & wire.FETCH_RAISED for one in records)
+    }
+    assert all((one.a, one.b) in whole or one.b in ended for one in asks)
     assert uses.of_iteration(wire.ASK, "stream")[-1].flags & wire.ASK_ENDED
 
 
@@ -435,9 +443,10 @@ PINNED = """
         time.sleep(0.003)
         return data
     pin_memory.pin_memory = slow_pin
-    loader = DataLoader(
-        Numbers(16), batch_size=4, num_workers=1, pin_memory=True, persistent_workers=True
-    )
+    # In torch 1.7 persistent workers and a pin thread do not go together.
+    persistent = not torch.__version__.startswith("1.7")
+    options = dict(num_workers=1, pin_memory=True, persistent_workers=persistent)
+    loader = DataLoader(Numbers(16), batch_size=4, **options)
     for _ in range(2):
         for batch in loader: pass  # pinned
 """

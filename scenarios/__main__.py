@@ -148,7 +148,7 @@ def render_result(scenario: Scenario, result: Result) -> str:
 def expected(scenario: Scenario) -> str:
     """Give the truth in short."""
     if not scenario.causes:
-        return scenario.limit
+        return scenario.limits[0]
     return "+".join(f"{it.activity}/{it.regimes[0]}" for it in scenario.causes)
 
 

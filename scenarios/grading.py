@@ -36,7 +36,7 @@ class Grade:
 
 def grade(verdict: dict[str, Any], scenario: Scenario, values: dict[str, str]) -> Grade:
     """Grade a verdict; `values` are what the surroundings filled in for placeholders."""
-    limit = verdict["limit"] == scenario.limit
+    limit = verdict["limit"] in scenario.limits
     causes = verdict["causes"]
     if not scenario.causes:
         return healthy_grade(verdict, limit=limit)

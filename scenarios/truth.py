@@ -78,7 +78,8 @@ class Scenario:
     name: str
     title: str
     kind: str
-    limit: str
+    limits: tuple[str, ...]
+    """What bounds the training, best answer first; `notes` says why there is more than one."""
     causes: tuple[TrueCause, ...]
     """Planted causes; none for a healthy control. With several, any of them may be first."""
     settings: tuple[Setting, ...]
@@ -152,7 +153,7 @@ def load_scenario(name: str) -> Scenario:
         name=name,
         title=table["title"],
         kind=table["kind"],
-        limit=table["limit"],
+        limits=(table["limit"], *table.get("allowed_limits", ())),
         causes=tuple(parse_cause(cause, source) for cause in table.get("causes", ())),
         settings=tuple(Setting(**setting) for setting in table["settings"]),
         arguments=tuple(table.get("arguments", ())),

@@ -32,7 +32,7 @@ def test_truth_uses_the_closed_sets(scenario: Scenario) -> None:
         activities += [it.activity for it in cause.allowed]
         regimes += [regime for it in cause.allowed for regime in it.regimes]
 
-    assert scenario.limit in {it.value for it in Limit}
+    assert set(scenario.limits) <= {it.value for it in Limit}
     assert set(activities) <= {it.value for it in Activity}
     assert set(regimes) <= {it.value for it in Regime}
     assert set(scenario.needs) <= set(NEEDS)
@@ -88,5 +88,5 @@ def test_a_healthy_control_has_no_cause() -> None:
     """Healthy is what has the device for its limit and nothing planted."""
     healthy = [it for it in SCENARIOS if not it.causes]
 
-    assert {it.limit for it in healthy} == {"device"}
+    assert {it.limits for it in healthy} == {("device",)}
     assert {it.kind for it in healthy} == {"healthy"}

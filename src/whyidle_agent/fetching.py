@@ -31,6 +31,9 @@ except ImportError:  # no such account on this system
 MAX_SUBSETS = 8
 """How many Subsets inside each other are looked through."""
 
+HEARTBEAT_NS = 100_000_000
+"""How often a process that makes batches shows that it is alive."""
+
 _HEARTBEAT = wire.PROGRESS_FIELDS.index("heartbeat_ns")
 _now = time.monotonic_ns
 _cpu_now = time.thread_time_ns
@@ -319,7 +322,9 @@ def _record(watch: _Watch, data: Any, flags: int) -> None:
         if watch.sampled:
             _record_samples(timed, pass_, batch)
             _record_transforms(watch, pass_, batch)
-        writer.progress(_HEARTBEAT, watch.end_ns)
+        if watch.end_ns - state.heartbeat_ns > HEARTBEAT_NS:
+            state.heartbeat_ns = watch.end_ns
+            writer.progress(_HEARTBEAT, watch.end_ns)
     except Exception as error:
         writer.note("fetch-failed", repr(error))
 

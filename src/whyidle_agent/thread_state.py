@@ -20,6 +20,7 @@ class ThreadState:
         "batch",
         "depth",
         "fetch_count",
+        "heartbeat_ns",
         "index_ns",
         "innermost",
         "inside",
@@ -39,6 +40,7 @@ class ThreadState:
         self.batch = NO_BATCH
         self.index_ns = 0
         self.fetch_count = 0
+        self.heartbeat_ns = 0
         # In a fetch: whatever loaders run in there are part of it.
         self.inside = False
         # Samples of the fetch: (index, t0, t1). None: not to be recorded.

@@ -266,7 +266,8 @@ def _look(sampler: _Sampler, due_ns: int) -> bool:
     finally:
         # Unless the target has set one of its own meanwhile.
         if sys.getswitchinterval() < LOOK_INTERVAL_SECONDS * 1.5:
-            sys.setswitchinterval(usual)
+            # CPython keeps whole microseconds and cuts off the rest: 0.007 s would come back as 6999.
+            sys.setswitchinterval(usual + 5e-7)
 
 
 def _tick(looked_ns: int, late_ns: int, sampler: _Sampler) -> bool:

@@ -60,7 +60,27 @@ def blame_loop(rank: RankTimeline, split: IdleSplit) -> list[Blame]:
         blames += _python(periodic_ns, _places(rank, in_few), is_periodic=True)
         inside = inside & ~in_few
     blames += _steady(rank, split, rest_ns - periodic_ns, _places(rank, inside))
-    return [blame for blame in blames if blame.idle_ns > 0]
+    return [_as_transport(rank, blame) for blame in blames if blame.idle_ns > 0]
+
+
+def _as_transport(rank: RankTimeline, blame: Blame) -> Blame:
+    """See time spent at the loop's own `for` line outside next() for what it is: letting go of the last batch.
+
+    Its name is bound to the new batch there, and the old one's shared memory is given back, page by page.
+    """
+    line = blame.where.file, blame.where.line
+    is_release = any(
+        line == (one.loop_file, one.loop_line) for one in rank.iterations.values()
+    )
+    if blame.activity is not Activity.PYTHON or not is_release:
+        return blame
+    return Blame(
+        activity=Activity.TRANSPORT,
+        where=Place(),
+        idle_ns=blame.idle_ns,
+        is_input=True,
+        is_serial=True,
+    )
 
 
 def _blame(

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from whyidle.model.timeline import RankTimeline, Timeline
 
 DEVICE_BOUND_IDLE_RATIO = 0.05
-"""Below this the device is the limit: even removing every cause could not save more than this part of a step."""
+"""The device is the limit when no cause could save more than this part of a step ..."""
+ALMOST_BUSY_IDLE_RATIO = 0.1
+"""... and it is busy for at least 0.9 of the time (the pass mark of MLPerf Storage)."""
 UNEXPLAINED_RATIO = 0.1
 """With more of the idle time unexplained the verdict is withheld (ARCHITECTURE §6)."""
 MIN_STEPS = 8
@@ -85,7 +87,7 @@ def judge_timeline(timeline: Timeline, run: RunTables) -> Verdict:
     idle_ratio = idle_ns / window_ns if window_ns else None
     causes = _causes(judged, idle_ns)
     unexplained = _unexplained_ratio(judged, idle_ns)
-    limit = _limit(judged, idle_ratio, unexplained)
+    limit = _limit(judged, idle_ratio, unexplained, causes[0].share if causes else 0.0)
     step_ns = np.concatenate([_step_lengths(one.rank) for one in judged])
     verdict = Verdict(
         run=_summary(ranks, run),
@@ -195,11 +197,17 @@ def _unexplained_ratio(judged: list[_Judged], idle_ns: int) -> float:
     return float(unnamed / idle_ns)
 
 
-def _limit(judged: list[_Judged], idle_ratio: float | None, unexplained: float) -> Limit:
+def _limit(
+    judged: list[_Judged],
+    idle_ratio: float | None,
+    unexplained: float,
+    largest_share: float,
+) -> Limit:
     steps = sum(len(one.rank.steps) - one.rank.warmup_steps for one in judged)
     if idle_ratio is None or steps < MIN_STEPS:
         return Limit.UNRESOLVED
-    if idle_ratio < DEVICE_BOUND_IDLE_RATIO:
+    saved_ratio = idle_ratio * max(largest_share, unexplained)
+    if idle_ratio < ALMOST_BUSY_IDLE_RATIO and saved_ratio < DEVICE_BOUND_IDLE_RATIO:
         return Limit.DEVICE
     if unexplained > UNEXPLAINED_RATIO:
         return Limit.UNRESOLVED

@@ -103,6 +103,15 @@ def test_many_gaps_a_step_are_slow_launching() -> None:
     assert blames[0].activity is Activity.LAUNCH
 
 
+def test_time_at_the_loops_own_line_is_letting_go_of_the_last_batch() -> None:
+    """Outside next() nothing is left of a `for` line but unmapping the batch before: moving data, not Python code."""
+    blames = _blames(_rank(20, 15, places=[("main", 10)] * STEPS))
+
+    assert [(one.activity, one.is_input, one.is_serial) for one in blames] == [
+        (Activity.TRANSPORT, True, True)
+    ]
+
+
 @pytest.mark.parametrize("device_ms", [5, 50])
 def test_blame_of_the_loop_adds_up_to_its_idle_time(device_ms: int) -> None:
     """Nothing is lost between the gaps and the ledger."""

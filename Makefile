@@ -19,7 +19,7 @@ check: .venv/.installed
 	@scripts/check
 
 bench-%: .venv/.installed
-	@.venv/bin/python benchmarks/$(subst -,_,$*).py
+	@PYTHONPATH=. .venv/bin/python benchmarks/$(subst -,_,$*).py
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis

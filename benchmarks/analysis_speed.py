@@ -1,7 +1,7 @@
 """How long a person waits for the verdict, and how many events a second are read and judged.
 
-    python -m benchmarks.analysis_speed              # from the repository's root
-    python -m benchmarks.analysis_speed --repeats 9
+    make bench-analysis-speed
+    PYTHONPATH=. python benchmarks/analysis_speed.py --repeats 9
 
 Runs of a simulated loader are written as agents and observer would, then read and judged in a fresh process each
 time. "verdict" is what `whyidle run` does between the last step and the screen (imports included); "events" counts

@@ -183,7 +183,8 @@ def _payload(rank: RankTimeline) -> list[Evidence]:
     )
     facts = []
     if tensors is not None and size is not None:
-        text = f"a batch is {tensors:.0f} tensors or arrays, {format_bytes(size)}"
+        named = "tensor or array" if tensors == 1 else "tensors or arrays"
+        text = f"a batch is {tensors:.0f} {named}, {format_bytes(size)}"
         facts.append(Evidence(text=text, value=size, unit="bytes"))
     receive_ns = float(rank.steps.receive_cpu_ns.mean()) if len(rank.steps) else 0.0
     text = (

@@ -55,6 +55,32 @@ def test_one_slow_batch_among_fast_ones_is_head_of_line(every: int, workers: int
     assert _regime(_loader(work_ms, 12, workers), Activity.COMPUTE) is Regime.HEAD_OF_LINE
 
 
+@pytest.mark.parametrize(("stretch", "factor"), [(60, 4.0), (100, 6.0), (40, 8.0)])
+def test_slow_stretches_between_fast_ones_are_bursty(stretch: int, factor: float) -> None:
+    """Hours of slow files, minutes of a busy neighbour: the queue runs dry for longer than it is deep."""
+    slow = (np.arange(1200) // stretch) % 3 == 0
+    work_ms = np.where(slow, 16.0 * factor, 16.0)
+    loader = SimulatedLoader(work_ms.reshape(-1, 1) * MS, np.full(1200, 12.0 * MS), 2, 2)
+
+    assert _regime(loader, Activity.COMPUTE) is Regime.BURSTY
+
+
+@pytest.mark.parametrize("load", [0.95, 1.0, 1.1, 1.5, 3.0])
+@pytest.mark.parametrize("workers", [2, 4, 8])
+@pytest.mark.parametrize("seed", range(4))
+def test_random_work_is_not_called_bursty(load: float, workers: int, seed: int) -> None:
+    """Chance alone makes waiting uneven, most of all when loader and loop are about as fast."""
+    rng = np.random.default_rng(seed)
+    work = rng.gamma(16, load * workers * 10 / 16, (1200, 1)) * MS
+
+    assert (
+        _regime(
+            SimulatedLoader(work, np.full(1200, 10.0 * MS), workers, 2), Activity.COMPUTE
+        )
+        is not Regime.BURSTY
+    )
+
+
 def test_waiting_for_the_network_leaves_room_for_more_workers() -> None:
     """Requests in flight cost no CPU."""
     assert (

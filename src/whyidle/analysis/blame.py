@@ -131,10 +131,14 @@ def _queue_blame(contention: Contention, idle_ns: float, *, is_input: bool) -> B
 
 
 def _charge_queueing(blames: list[Blame], contention: Contention) -> list[Blame]:
-    """Charge the part of the loop's own time that it stood in the queue for a CPU to whoever held the CPUs."""
-    if contention.reason in (Reason.NONE, Reason.OWN_WORK):
+    """Charge the part of the loop's own time that it stood in the queue for a CPU to whoever held the CPUs.
+
+    Never more than the loop's thread did queue: what it was blocked in has nothing to do with CPUs.
+    """
+    own_ns = sum(blame.idle_ns for blame in blames if blame.activity in OF_THE_LOOP)
+    if contention.reason in (Reason.NONE, Reason.OWN_WORK) or own_ns <= 0:
         return blames
-    ratio = contention.loop_queue_ratio
+    ratio = min(contention.loop_queue_ratio, contention.loop_queued_ns / own_ns)
     charged: list[Blame] = []
     for blame in blames:
         if blame.activity in OF_THE_LOOP and ratio > 0:

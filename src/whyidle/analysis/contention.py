@@ -50,6 +50,8 @@ class Contention:
     """Part of the fetches' CPU time spent ready without a CPU, 0 to 1."""
     loop_queue_ratio: float
     """Part of the loop thread's CPU time spent ready without a CPU, 0 to 1; 0 when not observed."""
+    loop_queued_ns: int
+    """Time that the loop's thread was ready without a CPU; 0 when not observed."""
     throttled_ratio: float | None
     """Part of the quota periods with throttling; None without a quota counter."""
     runnable_threads: float | None
@@ -68,7 +70,8 @@ def assess_contention(timeline: Timeline, rank: RankTimeline) -> Contention:
     """Find out whether, and because of whom, a rank's workers had to queue for CPUs."""
     machine = timeline.machine
     window = rank.window_start_ns, rank.window_end_ns
-    queue_ratio, loop_queue_ratio = _queue_ratio(rank.batches), _loop_queue_ratio(rank)
+    queue_ratio = _queue_ratio(rank.batches)
+    loop_queue_ratio, loop_queued_ns = _loop_queue(rank)
     throttled_ratio = _throttled_ratio(machine, *window)
     runnable = _runnable_threads(machine, rank)
     tree_cpus = _cpus(machine, "cpu.tree_ns", *window)
@@ -80,6 +83,7 @@ def assess_contention(timeline: Timeline, rank: RankTimeline) -> Contention:
         reason=reason,
         queue_ratio=queue_ratio,
         loop_queue_ratio=loop_queue_ratio,
+        loop_queued_ns=loop_queued_ns,
         throttled_ratio=throttled_ratio,
         runnable_threads=runnable,
         tree_cpus=tree_cpus,
@@ -116,15 +120,15 @@ def _queue_ratio(batches: Batches) -> float:
     return waited_ns / (ran_ns + waited_ns) if ran_ns + waited_ns else 0.0
 
 
-def _loop_queue_ratio(rank: RankTimeline) -> float:
+def _loop_queue(rank: RankTimeline) -> tuple[float, int]:
     looks = rank.threads
     mine = (looks.pid == rank.pid) & (looks.tid == rank.pid)
     mine &= (looks.now_ns >= rank.window_start_ns) & (looks.now_ns <= rank.window_end_ns)
     mine &= (looks.on_cpu_ns >= 0) & (looks.runq_ns >= 0)
     if mine.sum() < 2:
-        return 0.0
-    ran_ns, waited_ns = np.ptp(looks.on_cpu_ns[mine]), np.ptp(looks.runq_ns[mine])
-    return float(waited_ns / (ran_ns + waited_ns)) if ran_ns + waited_ns else 0.0
+        return 0.0, 0
+    ran_ns, waited_ns = int(np.ptp(looks.on_cpu_ns[mine])), int(np.ptp(looks.runq_ns[mine]))
+    return (waited_ns / (ran_ns + waited_ns) if ran_ns + waited_ns else 0.0), waited_ns
 
 
 def _throttled_ratio(machine: Machine, start_ns: int, end_ns: int) -> float | None:

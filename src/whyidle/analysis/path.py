@@ -22,9 +22,9 @@ import numpy as np
 if TYPE_CHECKING:
     from whyidle.model.timeline import IntArray, RankTimeline
 
-TURN_SLACK_NS = 200_000
-"""A worker that got its indices up to 200 us after its last fetch did not wait for the loop: that is what putting a
-batch on a queue and taking an index off another costs (measured 60 to 150 us on two CPUs)."""
+TURN_SLACK_NS = 1_000_000
+"""Where it is not known when the loop sent a batch's indices: a worker that got them up to 1 ms after its last
+fetch did not wait for the loop. Putting a batch away and taking up indices costs 60 to 250 us on two busy CPUs."""
 
 
 class PathKind(IntEnum):
@@ -97,6 +97,7 @@ class _Walker:
         self.start, self.end = batches.start_ns.tolist(), batches.end_ns.tolist()
         self.index, self.send = batches.index_ns.tolist(), batches.send_start_ns.tolist()
         self.row_of_step = _row_of_step(rank)
+        self.sent_at_step = _sent_at_step(rank)
         self.previous = _previous_on_worker(rank)
         self.ready_of_pid = {life.pid: life.ready_ns for life in rank.workers}
         self.pid = batches.pid.tolist()
@@ -133,11 +134,19 @@ class _Walker:
             self._inline(step, row)
             return self._before_ask(step)
         visible_ns = self.send[row] if self.send[row] >= 0 else self.end[row]
-        if visible_ns <= self.ask[step] or visible_ns > self.now:
+        if visible_ns <= self.ask[step]:
             self._deliver(step, self.ask[step], PathKind.RECEIVE, row)
             return self._before_ask(step)
         self._deliver(step, visible_ns, PathKind.RECEIVE, row)
         self.go(PathKind.HANDOFF, self.end[row], row)
+        while (
+            row >= 0 and self.start[row] >= self.now
+        ):  # not begun yet: its worker was at an earlier one
+            row = self.previous[row]
+        if row < 0:
+            self.go(PathKind.STARTUP, self.ask[step])
+            return self._before_ask(step)
+        self.go(PathKind.TURN, self.end[row], row)
         return self._through_worker(step, row)
 
     def _deliver(self, step: int, to_ns: int, kind: PathKind, row: int = -1) -> None:
@@ -156,15 +165,26 @@ class _Walker:
         """Follow a worker's fetches back to the one it had to wait for."""
         while self.now > self.first_ns:
             self.go(PathKind.FETCH, self.start[row], row)
-            previous, index_ns = self.previous[row], self.index[row]
-            if previous >= 0 and index_ns <= self.end[previous] + TURN_SLACK_NS:
+            previous = self.previous[row]
+            if previous >= 0 and self._had_indices(row, self.end[previous]):
                 self.go(PathKind.TURN, self.end[previous], previous)
                 row = previous
                 continue
-            if 0 <= index_ns < self.now:
-                self.go(PathKind.TURN, index_ns, row)
+            sent_at = self.sent_at_step[row]
+            if sent_at >= 0 and self.got[sent_at] <= self.now:
+                self.go(PathKind.TURN, self.got[sent_at], row)
+                return sent_at
+            if 0 <= self.index[row] < self.now:
+                self.go(PathKind.TURN, self.index[row], row)
             return self._back_to_loop(step, row, is_first=previous < 0)
         return step
+
+    def _had_indices(self, row: int, when_ns: int) -> bool:
+        """Whether a batch's indices lay at its worker at a moment, so that the worker had not to wait for the loop."""
+        sent_at = self.sent_at_step[row]
+        if sent_at >= 0:
+            return bool(self.got[sent_at] <= when_ns)
+        return bool(self.index[row] <= when_ns + TURN_SLACK_NS)
 
     def _back_to_loop(self, step: int, row: int, *, is_first: bool) -> int:
         """The worker had waited for the loop (or had just come up): where was the loop then?"""
@@ -213,6 +233,35 @@ def _row_of_step(rank: RankTimeline) -> list[int]:
     }
     keys = zip(steps.iteration.tolist(), steps.batch.tolist(), strict=True)
     return [rows.get(key, -1) for key in keys]
+
+
+def _sent_at_step(rank: RankTimeline) -> list[int]:
+    """Step at whose end the loop sent the indices of each batch; -1 for those sent at the start, and where unknown.
+
+    The loader sends the indices of one batch for each batch that it hands over, `workers * prefetch` ahead. A batch
+    whose worker had its indices before that (a stream that ended early) is unknown.
+    """
+    steps, batches = rank.steps, rank.batches
+    keys = zip(steps.iteration.tolist(), steps.batch.tolist(), strict=True)
+    step_of = {key: step for step, key in enumerate(keys)}
+    got_ns = steps.got_ns.tolist()
+    found = []
+    rows = zip(
+        batches.iteration.tolist(),
+        batches.batch.tolist(),
+        batches.index_ns.tolist(),
+        strict=True,
+    )
+    for number, batch, index_ns in rows:
+        iteration = rank.iterations.get(number)
+        ahead = iteration.workers * iteration.prefetch if iteration else 0
+        step = step_of.get((number, batch - ahead), -1) if ahead else -1
+        found.append(
+            step
+            if step >= 0 and (index_ns < 0 or got_ns[step] <= index_ns + TURN_SLACK_NS)
+            else -1
+        )
+    return found
 
 
 def _previous_on_worker(rank: RankTimeline) -> list[int]:

@@ -145,7 +145,8 @@ def _in_window(rank: RankTimeline) -> IntArray:
 
 
 def _active_workers(rank: RankTimeline) -> int:
-    made = np.unique(rank.batches.worker[_in_window(rank)], return_counts=True)[1]
+    workers = rank.batches.worker[_in_window(rank)]
+    made = np.unique(workers[workers >= 0], return_counts=True)[1]
     return int((made >= INACTIVE_RATIO * made.max()).sum()) if len(made) else 0
 
 

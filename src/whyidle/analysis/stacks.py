@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -133,5 +134,5 @@ def parse_stack(
             else []
         )
         if len(parts) == 3 and parts[2].isdigit():
-            frames.append(Frame(parts[0], parts[1], int(parts[2])))
+            frames.append(Frame(os.path.normpath(parts[0]), parts[1], int(parts[2])))
     return tuple(frames)

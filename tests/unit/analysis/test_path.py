@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -161,3 +163,28 @@ def test_path_without_workers_goes_through_the_fetch_inside_next() -> None:
     path = walk_path(inline)
 
     assert path.total_ns(PathKind.FETCH) + path.total_ns(PathKind.STEP) == inline.window_ns
+
+
+@pytest.mark.parametrize("late_ms", [0.3, 1.5, 6.0])
+@pytest.mark.parametrize("workers", [1, 2, 4])
+def test_workers_that_take_up_their_indices_late_stay_on_the_path(
+    late_ms: float, workers: int
+) -> None:
+    """On a busy machine a worker needs milliseconds to take up the next indices: that is no waiting for the loop."""
+    loader = SimulatedLoader(
+        np.full((200, 1), 160.0 * MS), np.full(200, 1.0 * MS), workers, 2
+    )
+    rank = loader.rank()
+    late = int(late_ms * MS)
+    columns = {
+        name: getattr(rank.batches, name)
+        for name in type(rank.batches).__dataclass_fields__
+    }
+    columns["index_ns"] = columns["index_ns"] + np.minimum(
+        late, np.arange(200) * 1000 + late // 2
+    )
+    rank = replace(rank, batches=type(rank.batches)(**columns))
+
+    path = walk_path(rank)
+
+    assert path.total_ns(PathKind.FETCH) > 0.97 * rank.window_ns

@@ -37,6 +37,8 @@ WARMUP_SHARE = 0.25
 """At most this part of a run is warm-up: a short run must still be judged."""
 LANE_STEPS_RATIO = 0.05
 """A process with fewer asks than this part of the busiest one is a side job (a sanity check, a test), not a rank."""
+SIDE_BY_SIDE_RATIO = 0.5
+"""A process is a rank of a training when this part of its loop ran at the same time."""
 DEFAULT_COLLATE = "torch.utils.data._utils.collate"
 """Module of torch's own collate functions, the beginning of their recorded names."""
 MAX_WEIGHT_NS = 1_000_000_000
@@ -52,28 +54,46 @@ def build_timeline(run: RunTables) -> Timeline:
     Returns:
         A Timeline; `ranks` is empty when no process ever asked a loader for a batch.
     """
+    ranks, left_out = _find_ranks(run)
     return Timeline(
-        ranks=tuple(_build_rank(run, journal, rank) for rank, journal in _find_ranks(run)),
+        ranks=tuple(_build_rank(run, journal, rank) for rank, journal in ranks),
         machine=_build_machine(run),
+        left_out_trainings=left_out,
     )
 
 
-def _find_ranks(run: RunTables) -> list[tuple[int, int]]:
-    """Give (rank, journal) of each training process; equal RANKs (none was set) are numbered on."""
-    asks = run.tables["ask"]
-    if asks.is_empty():
-        return []
-    counted = asks.group_by("journal").len().sort("journal")
-    most = int(counted["len"].max() or 0)  # type: ignore[arg-type]
+def _find_ranks(run: RunTables) -> tuple[list[tuple[int, int]], int]:
+    """Find the processes of the longest training.
+
+    Ranks run side by side; a process that ran before or after is a training of its own (a script that trains twice).
+
+    Returns:
+        (rank, journal) of each rank, equal RANKs (none was set) numbered on; and how many trainings were left out.
+    """
+    asks = (
+        run.tables["ask"]
+        .group_by("journal")
+        .agg(pl.len(), first=pl.col("ask_ns").min(), last=pl.col("got_ns").max())
+    )
+    spans = [
+        (last - first, count, journal, first, last)
+        for journal, count, first, last in asks.iter_rows()
+        if not run.journals[journal].is_launcher
+    ]
+    if not spans:
+        return [], 0
+    _, most, _, begin_ns, end_ns = max(spans)
     found: list[tuple[int, int]] = []
-    for journal, count in counted.iter_rows():
-        if run.journals[journal].is_launcher or count < most * LANE_STEPS_RATIO:
-            continue
-        rank, taken = run.journals[journal].rank, {number for number, _ in found}
-        while rank in taken:
-            rank += 1
-        found.append((rank, journal))
-    return sorted(found)
+    left_out = 0
+    for length, count, journal, first, last in sorted(spans, key=lambda span: span[2]):
+        if min(last, end_ns) - max(first, begin_ns) < SIDE_BY_SIDE_RATIO * length:
+            left_out += 1
+        elif count >= most * LANE_STEPS_RATIO:
+            rank, taken = run.journals[journal].rank, {number for number, _ in found}
+            while rank in taken:
+                rank += 1
+            found.append((rank, journal))
+    return sorted(found), left_out
 
 
 def _build_rank(run: RunTables, journal: int, rank: int) -> RankTimeline:

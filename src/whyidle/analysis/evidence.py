@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from whyidle.analysis.contention import Reason
+from whyidle.analysis.regimes import loader_of_steps
 from whyidle.model.findings import Activity, Evidence, Regime
 from whyidle.model.waits import Wait
 from whyidle.units import format_bytes, format_ns, format_ratio
@@ -65,6 +67,8 @@ def gather_evidence(
             facts.append(_loop_share(blame, rank))
         case _:
             pass
+    if blame.is_input:
+        facts += _loaders(rank)
     if blame.sample_count:
         facts.append(
             Evidence(
@@ -74,6 +78,29 @@ def gather_evidence(
             )
         )
     return tuple(facts)
+
+
+def _loaders(rank: RankTimeline) -> list[Evidence]:
+    """With several loaders: which one was waited for most, by the line that built it."""
+    steps, loaders = rank.steps, loader_of_steps(rank)
+    inside = steps.ask_ns >= rank.window_start_ns
+    waits = {
+        number: int((steps.got_ns - steps.ask_ns)[inside & (loaders == number)].sum())
+        for number in np.unique(loaders[inside]).tolist()
+    }
+    total = sum(waits.values())
+    if len(waits) < 2 or not total:
+        return []
+    first = max(waits, key=lambda number: waits[number])
+    built = next(one for one in rank.iterations.values() if one.loader == first)
+    place = (
+        f"{os.path.basename(built.build_file)}:{built.build_line}"
+        if built.build_file
+        else f"number {first}"
+    )
+    ratio = waits[first] / total
+    text = f"{format_ratio(ratio)} of the waiting is for the loader built at {place}, one of {len(waits)}"
+    return [Evidence(text=text, value=ratio, unit="ratio")]
 
 
 def _mean(values: list[float]) -> float:

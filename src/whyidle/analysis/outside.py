@@ -45,13 +45,14 @@ def judge_outside(timeline: Timeline, run: RunTables, summary: RunSummary) -> Ve
     told.append(
         NotObserved(
             slug="no-steps",
-            reason="no process of the run asked a DataLoader for a batch where the agent could see it",
+            reason="no process asked a torch DataLoader for a batch where the agent could see it; data that comes "
+            "by other means is seen from outside only",
         )
     )
     return Verdict(
         run=summary,
         limit=Limit.UNRESOLVED,
-        sentence="Unresolved: no training step was seen from inside." + _outside_view(run),
+        sentence=_sentence(run, summary.exit_status),
         step_median_ns=None,
         step_p90_ns=None,
         idle_ratio=None,
@@ -60,6 +61,12 @@ def judge_outside(timeline: Timeline, run: RunTables, summary: RunSummary) -> Ve
         prescriptions=(),
         not_observed=tuple(told),
     )
+
+
+def _sentence(run: RunTables, exit_status: int | None) -> str:
+    if exit_status:
+        return f"Unresolved: the command ended with exit status {exit_status} before a training step was seen."
+    return "Unresolved: no training step was seen from inside." + _outside_view(run)
 
 
 def _outside_view(run: RunTables) -> str:
@@ -84,5 +91,5 @@ def _outside_view(run: RunTables) -> str:
             f"{format_ratio(part / total)} {WORDS.get(wait, 'elsewhere')}"
             for wait, part in top
         )
-        said += f" From outside: {name} spent {parts}."
-    return said
+        said += f"{',' if said else ' From outside:'} {name} spent {parts}"
+    return f"{said}." if said else ""

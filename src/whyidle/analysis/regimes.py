@@ -15,7 +15,7 @@ from whyidle.model.timeline import Intervals
 if TYPE_CHECKING:
     from whyidle.analysis.contention import Contention
     from whyidle.analysis.ledger import Blame
-    from whyidle.model.timeline import IntArray, RankTimeline, Timeline
+    from whyidle.model.timeline import BoolArray, IntArray, RankTimeline, Timeline
 
 HEAD_OF_LINE_RATIO = 0.5
 """Part of the waiting in which some other worker stood idle, from which order is what holds the loop up
@@ -126,15 +126,33 @@ def waits_of(rank: RankTimeline) -> Intervals:
 
 def main_worker_count(rank: RankTimeline) -> int:
     """num_workers of the loader that fed most steps."""
-    numbers, counts = np.unique(rank.steps.iteration, return_counts=True)
-    by_loader: dict[int, int] = {}
-    workers: dict[int, int] = {}
-    for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-        iteration = rank.iterations.get(number)
-        if iteration is not None:
-            by_loader[iteration.loader] = by_loader.get(iteration.loader, 0) + count
-            workers[iteration.loader] = iteration.workers
-    return workers[max(by_loader, key=lambda loader: by_loader[loader])] if by_loader else 0
+    fed = loader_of_steps(rank)[main_steps(rank)]
+    return next(
+        (
+            one.workers
+            for one in rank.iterations.values()
+            if len(fed) and one.loader == fed[0]
+        ),
+        0,
+    )
+
+
+def loader_of_steps(rank: RankTimeline) -> IntArray:
+    """Loader that fed each step, (steps,); -1 unknown."""
+    loader_of = {number: one.loader for number, one in rank.iterations.items()}
+    return np.array(
+        [loader_of.get(number, -1) for number in rank.steps.iteration.tolist()],
+        dtype=np.int64,
+    )
+
+
+def main_steps(rank: RankTimeline) -> BoolArray:
+    """Tell which steps of the window the loader fed that fed most, (steps,) bool: validation is not among them."""
+    loaders = loader_of_steps(rank)
+    inside = rank.steps.ask_ns >= rank.window_start_ns
+    numbers, counts = np.unique(loaders[inside], return_counts=True)
+    most = numbers[counts.argmax()] if len(numbers) else -1
+    return np.asarray(inside & (loaders == most), dtype=bool)
 
 
 def _in_window(rank: RankTimeline) -> IntArray:

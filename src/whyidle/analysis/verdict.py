@@ -15,7 +15,13 @@ from whyidle.analysis.evidence import gather_evidence
 from whyidle.analysis.idle import IdleSplit, split_idle
 from whyidle.analysis.outside import judge_outside
 from whyidle.analysis.path import walk_path
-from whyidle.analysis.regimes import Stance, find_stance, main_worker_count, regime_of
+from whyidle.analysis.regimes import (
+    Stance,
+    find_stance,
+    main_steps,
+    main_worker_count,
+    regime_of,
+)
 from whyidle.analysis.sentence import write_sentence
 from whyidle.analysis.splits import split_workers
 from whyidle.model.findings import (
@@ -32,7 +38,7 @@ if TYPE_CHECKING:
     from whyidle.analysis.ledger import Blame
     from whyidle.model.events import RunTables
     from whyidle.model.findings import Place, Regime
-    from whyidle.model.timeline import RankTimeline, Timeline
+    from whyidle.model.timeline import IntArray, RankTimeline, Timeline
 
 DEVICE_BOUND_IDLE_RATIO = 0.05
 """The device is the limit when no cause could save more than this part of a step ..."""
@@ -85,7 +91,8 @@ def judge_timeline(timeline: Timeline, run: RunTables) -> Verdict:
     idle_ns = sum(one.split.idle.total_ns() for one in judged)
     window_ns = sum(one.rank.window_ns for one in judged)
     idle_ratio = idle_ns / window_ns if window_ns else None
-    causes = _causes(judged, idle_ns)
+    is_long_enough = sum(_step_count(one.rank) for one in judged) >= MIN_STEPS
+    causes = _causes(judged, idle_ns) if is_long_enough else ()
     unexplained = _unexplained_ratio(judged, idle_ns)
     limit = _limit(judged, idle_ratio, unexplained, causes[0].share if causes else 0.0)
     step_ns = np.concatenate([_step_lengths(one.rank) for one in judged])
@@ -99,7 +106,7 @@ def judge_timeline(timeline: Timeline, run: RunTables) -> Verdict:
         unexplained_ratio=unexplained,
         causes=causes,
         prescriptions=(),
-        not_observed=_not_observed(run, judged),
+        not_observed=_not_observed(timeline, run, judged),
         workers=tuple(split for one in judged for split in one.workers),
         idle_series=_mean_series(judged),
     )
@@ -203,7 +210,7 @@ def _limit(
     unexplained: float,
     largest_share: float,
 ) -> Limit:
-    steps = sum(len(one.rank.steps) - one.rank.warmup_steps for one in judged)
+    steps = sum(_step_count(one.rank) for one in judged)
     if idle_ratio is None or steps < MIN_STEPS:
         return Limit.UNRESOLVED
     saved_ratio = idle_ratio * max(largest_share, unexplained)
@@ -219,11 +226,15 @@ def _limit(
     return max(sides, key=lambda limit: sides[limit])
 
 
-def _step_lengths(rank: RankTimeline) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    lengths: np.ndarray[tuple[int], np.dtype[np.int64]] = np.diff(
-        rank.steps.ask_ns[rank.warmup_steps :]
-    )
-    return lengths
+def _step_lengths(rank: RankTimeline) -> IntArray:
+    """From each ask of the main loader to the next one of the same iteration."""
+    chosen = main_steps(rank)
+    same = np.diff(rank.steps.iteration[chosen]) == 0
+    return np.asarray(np.diff(rank.steps.ask_ns[chosen])[same], dtype=np.int64)
+
+
+def _step_count(rank: RankTimeline) -> int:
+    return int(main_steps(rank).sum())
 
 
 def _mean_series(judged: list[_Judged]) -> tuple[float, ...]:
@@ -238,7 +249,7 @@ def _summary(ranks: list[RankTimeline], run: RunTables) -> RunSummary:
     info = journal or anything
     return RunSummary(
         command=tuple(run.manifest.get("command") or ()),
-        steps=sum(len(rank.steps) - rank.warmup_steps for rank in ranks),
+        steps=sum(_step_count(rank) for rank in ranks),
         warmup_steps=sum(rank.warmup_steps for rank in ranks),
         ranks=len(ranks),
         duration_ns=max((rank.window_ns for rank in ranks), default=0),
@@ -247,11 +258,14 @@ def _summary(ranks: list[RankTimeline], run: RunTables) -> RunSummary:
         device_kind=first.device_kind if first else "cpu",
         device_name=first.device_name if first else None,
         exit_status=run.manifest.get("exit_status"),
+        ended_by=run.manifest.get("ended_by"),
         workers=main_worker_count(first) if first else None,
     )
 
 
-def _not_observed(run: RunTables, judged: list[_Judged]) -> tuple[NotObserved, ...]:
+def _not_observed(
+    timeline: Timeline, run: RunTables, judged: list[_Judged]
+) -> tuple[NotObserved, ...]:
     """Collect what launcher, agents and analysis could not see, each once."""
     found = {
         entry["slug"]: NotObserved(slug=entry["slug"], reason=entry["reason"])
@@ -266,8 +280,14 @@ def _not_observed(run: RunTables, judged: list[_Judged]) -> tuple[NotObserved, .
             slug="records-dropped",
             reason=f"{dropped} records were left out to bound the run folder: places rest on fewer samples",
         )
+    if timeline.left_out_trainings:
+        found["other-trainings"] = NotObserved(
+            slug="other-trainings",
+            reason=f"the command trained {timeline.left_out_trainings + 1} times, one after the other: "
+            "this is the verdict of the longest",
+        )
     for one in judged:
-        steps = len(one.rank.steps) - one.rank.warmup_steps
+        steps = _step_count(one.rank)
         if steps < MIN_STEPS:
             found["few-steps"] = NotObserved(
                 slug="few-steps",

@@ -151,7 +151,7 @@ class RunSummary:
 
     command: tuple[str, ...]
     steps: int
-    """Steps the verdict rests on: warm-up steps are not among them."""
+    """Steps the verdict rests on: those of the loader that fed most, without warm-up steps; of all ranks."""
     warmup_steps: int
     """Steps at the start that were left out."""
     ranks: int
@@ -164,6 +164,8 @@ class RunSummary:
     device_name: str | None
     exit_status: int | None
     """As a shell reports it; None while unknown (the observer was killed)."""
+    ended_by: str | None = None
+    """`steps` or `seconds`: the bound that was asked for ended the training; `interrupt`; None: it ended by itself."""
     workers: int | None = None
     """num_workers of the loader that fed most steps; None without a loader."""
 
@@ -220,6 +222,7 @@ class Verdict:
                 "torch": self.run.torch,
                 "device": {"kind": self.run.device_kind, "name": self.run.device_name},
                 "exit_status": self.run.exit_status,
+                "ended_by": self.run.ended_by,
             },
             "limit": self.limit.value,
             "sentence": self.sentence,

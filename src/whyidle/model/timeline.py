@@ -294,6 +294,8 @@ class Timeline:
 
     ranks: tuple[RankTimeline, ...]
     machine: Machine
+    left_out_trainings: int = 0
+    """Trainings of the same command that ran before or after this one."""
 
     def check(self) -> list[str]:
         """Name every broken invariant; an empty list is a sound timeline.

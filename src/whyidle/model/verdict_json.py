@@ -72,6 +72,7 @@ def _parse_run(data: Mapping[str, Any]) -> RunSummary:
         device_kind=str(data["device"]["kind"]),
         device_name=data["device"]["name"],
         exit_status=_number_or_none(data["exit_status"]),
+        ended_by=data.get("ended_by"),
         workers=_number_or_none(data["workers"]),
     )
 

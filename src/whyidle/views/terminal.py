@@ -163,7 +163,7 @@ def _summary(verdict: Verdict, screen: _Screen) -> list[Text]:
     if verdict.step_median_ns is not None:
         lines += screen.row("step", _describe_steps(verdict))
         lines += screen.row("device", _describe_device(verdict))
-    ended = describe_end(verdict.run.exit_status)
+    ended = describe_end(verdict.run.exit_status, verdict.run.ended_by)
     return lines + (screen.row("ended", ended) if ended else [])
 
 
@@ -207,20 +207,24 @@ def _describe_device(verdict: Verdict) -> str:
     return f"{said}; {count(run.workers, 'loader worker')}"
 
 
-def describe_end(exit_status: int | None) -> str:
+def describe_end(exit_status: int | None, ended_by: str | None = None) -> str:
     """Say how the training ended, if that needs to be said.
 
-    >>> describe_end(0), describe_end(137)
-    ('', 'by SIGKILL (exit status 137): this is what was seen before')
+    >>> describe_end(137)
+    'by SIGKILL (exit status 137); seen is what came before'
+    >>> describe_end(0), describe_end(0, "steps")
+    ('', 'at the --steps bound: code behind the loop did not run')
     """
     if exit_status is None:
         return "not seen: still running, or whyidle was stopped before it"
+    if exit_status == 0 and ended_by in ("steps", "seconds"):
+        return f"at the --{ended_by} bound: code behind the loop did not run"
     if exit_status == 0:
         return ""
     said = f"with exit status {exit_status}"
     with contextlib.suppress(ValueError):
         said = f"by {signal.Signals(exit_status - 128).name} (exit status {exit_status})"
-    return f"{said}: this is what was seen before"
+    return f"{said}; seen is what came before"
 
 
 def count(number: int, noun: str) -> str:
@@ -237,7 +241,7 @@ def _causes(verdict: Verdict, screen: _Screen) -> list[Text]:
         return []
     shown = [one for one in verdict.causes[:MAX_CAUSES] if one.share >= MIN_SHARE]
     is_device = verdict.limit is Limit.DEVICE
-    lines, said = _cause_titles(screen), set[str]()
+    lines, said = _cause_titles(screen, verdict.run.ranks), set[str]()
     for at, cause in enumerate(shown):
         is_close = at == 1 and not is_device and cause.share >= CLOSE_RATIO * shown[0].share
         lines += _cause_row(at, cause, screen, is_close=is_close)
@@ -251,9 +255,10 @@ def _bar_cells(screen: _Screen) -> int:
     return min(max(screen.width // 6 - 1, 6), 16)
 
 
-def _cause_titles(screen: _Screen) -> list[Text]:
+def _cause_titles(screen: _Screen, ranks: int) -> list[Text]:
     bar = _bar_cells(screen)
-    titles = f"{'of idle time':>{bar + 6}}{'idle for':>10}"
+    idle_for = "idle for" if ranks == 1 else "all ranks"
+    titles = f"{'of idle time':>{bar + 6}}{idle_for:>10}"
     return [Text(f"{'why':<{LABEL_CELLS}}{titles}", style=QUIET)]
 
 

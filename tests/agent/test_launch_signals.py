@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import termios
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,7 +23,11 @@ from tests.agent.launching import (
     state_of,
     wait_for,
 )
+from whyidle.observe.canary import Canary
 from whyidle_agent import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 PYTHON = sys.executable
 
@@ -58,6 +64,132 @@ def test_signal_for_the_launcher_reaches_the_target(tmp_path: Path, name: str) -
     assert json.loads((tmp_path / "run" / "manifest.json").read_text())["ended_by"] == (
         "interrupt" if name == "SIGINT" else None
     )
+
+
+@contextlib.contextmanager
+def _stopped(pid: int) -> Iterator[None]:
+    """Hold a process up, so that the other one is through with a signal before it: no two of them merge."""
+    os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: state_of(pid) == "T")
+    yield
+    os.kill(pid, signal.SIGCONT)
+
+
+def test_signal_for_the_group_reaches_the_target_once(tmp_path: Path) -> None:
+    """Two at once to the whole group: each is there once, and what then is for the launcher alone is passed on."""
+    code = RECORDER.replace("sys.exit(7)", "pass")
+    names = ("SIGINT", "SIGTERM", "SIGPWR")
+    with launched(tmp_path / "run", PYTHON, "-c", code, *names) as launcher:
+        launcher.stdout.readline()
+
+        for _ in range(20):
+            with _stopped(launcher.pid):
+                os.killpg(launcher.pid, signal.SIGINT)
+                os.killpg(launcher.pid, signal.SIGTERM)
+                came = sorted(launcher.stdout.readline() for _ in range(2))
+                # The launcher takes lower numbers first: by this one everything else has come.
+                launcher.send_signal(signal.SIGPWR)
+            came.append(launcher.stdout.readline())
+            assert came == ["SIGINT\n", "SIGTERM\n", "SIGPWR\n"]
+        launcher.send_signal(signal.SIGINT)
+
+        assert launcher.stdout.readline() == "SIGINT\n"
+
+
+def test_signal_for_the_group_reaches_a_target_that_has_left_it(tmp_path: Path) -> None:
+    """A target in a session of its own gets from the launcher what the launcher's group was sent."""
+    code = "import os; os.setsid()" + RECORDER
+    with launched(tmp_path / "run", PYTHON, "-c", code, "SIGINT", "SIGTERM") as launcher:
+        launcher.stdout.readline()
+
+        os.killpg(launcher.pid, signal.SIGINT)
+        first = launcher.stdout.readline()
+        os.killpg(launcher.pid, signal.SIGTERM)
+
+        assert (first, launcher.stdout.read()) == ("SIGINT\n", "SIGTERM\n")
+        assert launcher.wait() == 7
+
+
+def test_interrupt_of_the_group_leaves_exit_handlers_alone(tmp_path: Path) -> None:
+    """The target gets one KeyboardInterrupt: a handler that takes a while at its exit is not interrupted."""
+    code = (
+        "import atexit, time\n"
+        "def save(): print('saving', flush=True); time.sleep(0.3); print('saved', flush=True)\n"
+        "atexit.register(save)\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    with launched(tmp_path / "run", PYTHON, "-c", code, stderr=subprocess.PIPE) as launcher:
+        launcher.stdout.readline()
+
+        with _stopped(launcher.pid):
+            os.killpg(launcher.pid, signal.SIGINT)
+            launcher.stdout.readline()
+        output, errors = launcher.communicate()
+
+    assert output == "saved\n"
+    assert errors.count("KeyboardInterrupt") == 1
+
+
+def _canary_of(launcher: int, target: int) -> int:
+    """The launcher's other child."""
+    children = Path(f"/proc/{launcher}/task/{launcher}/children").read_text().split()
+    (canary,) = {int(child) for child in children} - {target}
+    return canary
+
+
+def test_canary_holds_nothing_of_the_persons(tmp_path: Path) -> None:
+    """It has its pipe and no other file, folder or variable, so that readers of the target see its end."""
+    reading, writing = os.pipe()
+    with launched(
+        tmp_path / "run", PYTHON, "-c", RECORDER, "SIGTERM", pass_fds=[writing]
+    ) as launcher:
+        target = int(launcher.stdout.readline())
+
+        canary = Path(f"/proc/{_canary_of(launcher.pid, target)}")
+        files = {file.name: os.readlink(file) for file in (canary / "fd").iterdir()}
+
+        assert files.pop("0").startswith("pipe:")
+        assert files == {"1": os.devnull, "2": os.devnull}
+        assert (os.readlink(canary / "cwd"), (canary / "environ").read_bytes()) == (
+            "/",
+            b"",
+        )
+    os.close(reading)
+    os.close(writing)
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL"])
+def test_canary_ends_with_the_launcher(tmp_path: Path, how: str) -> None:
+    """None is left, neither the first nor one that took its place, also when the launcher is killed."""
+    with launched(
+        tmp_path / "run", PYTHON, "-c", RECORDER, "SIGUSR1", "SIGTERM"
+    ) as launcher:
+        target = int(launcher.stdout.readline())
+        canary = _canary_of(launcher.pid, target)
+        os.killpg(launcher.pid, signal.SIGUSR1)
+        wait_for(lambda: state_of(canary) == "")
+        canary = _canary_of(launcher.pid, target)
+
+        launcher.send_signal(getattr(signal, how))
+        launcher.wait()
+
+        # Nobody but init can reap the child of a killed one.
+        gone = ("",) if how == "SIGTERM" else ("", "Z")
+        assert wait_for(lambda: state_of(canary) in gone)
+
+
+def test_canary_hears_nothing_where_none_can_be_had(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without `cat` every signal counts as one for the launcher alone, as it would without a canary."""
+    monkeypatch.setattr("shutil.which", lambda *_, **__: None)
+
+    canary = Canary()
+
+    assert not canary.hears(signal.SIGINT)
+    canary.forget(signal.SIGINT)
+    canary.close()
 
 
 def test_sigterm_ends_a_target_without_a_handler(tmp_path: Path) -> None:

@@ -2,9 +2,10 @@ r"""Signals between a terminal, the launcher and the training, as if the launche
 
 NOTE [who gets a signal]
     The target stays in the launcher's process group, so what a terminal sends (Ctrl-C, Ctrl-\, Ctrl-Z, resize)
-    reaches it without us and is not passed on; the kernel marks such signals SI_KERNEL. What a process sends to the
-    launcher alone is passed on. A sender that signals the whole group with `kill` cannot be told from that, so the
-    target may see such a signal twice; container inits have the same property.
+    reaches it without us and is not passed on; the kernel marks such signals SI_KERNEL. Nor is what a process sends
+    to the whole group (`kill -INT -PGID`, supervisors), which a canary in the group tells from what is sent to the
+    launcher alone (NOTE [how the canary tells]). That is passed on, and so is everything when the target is in a
+    group of its own. Where no canary can be had, the target may get twice what its group was sent.
 
     Dispositions and the mask that the target inherits are those the launcher was started with: ignored signals
     stay ignored (nohup, background jobs), the others have handlers here, which exec resets. The mask is changed
@@ -20,12 +21,16 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+from whyidle.observe.canary import Canary
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
 
 _SI_KERNEL = 0x80
 _KEYBOARD = frozenset((signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGWINCH))
+_HARMLESS_TWICE = frozenset((signal.SIGWINCH, signal.SIGCONT))
+"""Not worth a canary: a window that is being dragged sends dozens a second."""
 _NAMED = """
     SIGHUP SIGINT SIGQUIT SIGTERM SIGUSR1 SIGUSR2 SIGWINCH SIGTSTP SIGCONT SIGALRM SIGABRT SIGXCPU SIGPWR SIGURG SIGIO
 """.split()
@@ -54,6 +59,7 @@ class SignalRelay:
         self._mask: set[int | signal.Signals] | None = None
         self._early: list[int] = []
         self._pid: int | None = None
+        self._canary: Canary | None = None
         self.interrupted = False
         """Whether a SIGINT came, from the keyboard or from a process."""
 
@@ -69,6 +75,7 @@ class SignalRelay:
             if before is not None:
                 self._handlers[number] = before
                 signal.signal(number, self._note)
+        self._canary = Canary()
 
     def attach(self, pid: int) -> None:
         """Begin to pass signals on to this process, those that came meanwhile included."""
@@ -82,7 +89,7 @@ class SignalRelay:
         self._mask = signal.pthread_sigmask(
             signal.SIG_BLOCK, self._signals | {int(signal.SIGCHLD)}
         )
-        self._drain_early()
+        self._drain_early(is_first=True)
 
     def wait(self, timeout_ns: int) -> None:
         """Sleep until a signal comes, a child changes state, or the time is over; pass on what came."""
@@ -94,10 +101,13 @@ class SignalRelay:
         # Threads begun by others do not block signals: their signals arrive at the handler.
         self._drain_early()
         if info is not None and info.si_signo != signal.SIGCHLD:
-            self._relay(info.si_signo, info.si_code == _SI_KERNEL, info.si_pid)
+            self._relay(info)
 
     def restore(self) -> None:
-        """Put handlers and mask back."""
+        """Put handlers and mask back, end the canary."""
+        if self._canary is not None:
+            self._canary.close()
+            self._canary = None
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         self._handlers.clear()
@@ -111,24 +121,66 @@ class SignalRelay:
     def _note(self, number: int, _frame: FrameType | None) -> None:
         self._early.append(number)
 
-    def _drain_early(self) -> None:
-        while self._early:
-            number = self._early.pop(0)
-            if number != signal.SIGCHLD:
-                self._relay(number, number in _KEYBOARD, 0)
+    def _drain_early(self, *, is_first: bool = False) -> None:
+        """Pass on what the handlers have noted, of which only the number is known."""
+        # Equal ones merge, as pending ones do: the canary has heard them as one.
+        numbers = dict.fromkeys(self._early)
+        self._early.clear()
+        for number in numbers:
+            if number == signal.SIGCHLD:
+                continue
+            has_it = self._take_from_canary(number)
+            if number in _KEYBOARD:
+                # Where nobody was asked, it is more likely a person at the terminal.
+                has_it = has_it is not False
+            elif is_first:
+                # It may have come before the target was there: better twice than never.
+                has_it = False
+            self._pass_on(number, has_it=has_it is True)
 
-    def _relay(self, number: int, from_terminal: bool, sender: int) -> None:
+    def _relay(self, info: signal.struct_siginfo) -> None:
+        number = info.si_signo
+        # Asked in any case: what the canary has heard must not be taken for the next one.
+        is_for_group = self._take_from_canary(number)
+        self._pass_on(
+            number,
+            has_it=is_for_group is True
+            or (info.si_code == _SI_KERNEL and number in _KEYBOARD)
+            # The target signals its group.
+            or info.si_pid == self._pid,
+        )
+
+    def _pass_on(self, number: int, *, has_it: bool) -> None:
         self.interrupted |= number == signal.SIGINT
-        if self._pid is None or (from_terminal and number in _KEYBOARD):
-            return
-        if sender == self._pid:
-            # The target signals its group: it has it already.
+        if self._pid is None or has_it:
             return
         if number == signal.SIGCONT:
             continue_if_stopped(self._pid)
             return
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(self._pid, number)
+
+    def _take_from_canary(self, number: int) -> bool | None:
+        """Whether the target got the signal with our group; None when nobody was asked.
+
+        More of the same that come meanwhile merge with it, as pending ones do.
+        """
+        if self._canary is None or number in _HARMLESS_TWICE:
+            return None
+        if not self._canary.hears(number):
+            return False
+        while self._canary.has_heard(number):
+            self._canary.forget(number)
+            while signal.sigtimedwait({number}, 0) is not None:
+                pass
+        return self._pid is not None and _is_in_our_group(self._pid)
+
+
+def _is_in_our_group(pid: int) -> bool:
+    try:
+        return os.getpgid(pid) == os.getpgrp()
+    except ProcessLookupError:
+        return False
 
 
 def continue_if_stopped(pid: int) -> None:

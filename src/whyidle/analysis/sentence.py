@@ -80,7 +80,7 @@ def write_sentence(verdict: Verdict) -> str:
 def _unresolved(verdict: Verdict, idle: str) -> str:
     if verdict.step_median_ns is None:
         return "Unresolved: no training step was seen."
-    if verdict.unexplained_ratio > 0:
+    if all(missing.slug != "few-steps" for missing in verdict.not_observed):
         return (
             f"Unresolved: idle {idle} of the time, but {format_ratio(verdict.unexplained_ratio)} of that "
             "could not be explained."

@@ -93,7 +93,9 @@ def judge_timeline(timeline: Timeline, run: RunTables) -> Verdict:
     idle_ratio = idle_ns / window_ns if window_ns else None
     is_long_enough = sum(_step_count(one.rank) for one in judged) >= MIN_STEPS
     causes = _causes(judged, idle_ns) if is_long_enough else ()
-    unexplained = _unexplained_ratio(judged, idle_ns)
+    unexplained = (
+        _unexplained_ratio(judged, idle_ns) if is_long_enough else float(idle_ns > 0)
+    )
     limit = _limit(judged, idle_ratio, unexplained, causes[0].share if causes else 0.0)
     step_ns = np.concatenate([_step_lengths(one.rank) for one in judged])
     verdict = Verdict(

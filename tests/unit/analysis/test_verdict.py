@@ -114,6 +114,8 @@ def test_verdict_of_too_few_steps_is_withheld(tmp_path: Path) -> None:
 
     assert verdict.limit is Limit.UNRESOLVED
     assert "few-steps" in {missing.slug for missing in verdict.not_observed}
+    assert "too few" in verdict.sentence
+    assert (verdict.causes, verdict.unexplained_ratio) == ((), 1.0)
 
 
 def test_verdict_without_observer_still_blames_by_the_agents_own_sight(

@@ -240,14 +240,33 @@ def _sample_until_stopped(sampler: _Sampler) -> None:
     while True:
         wait_ns = _random_ns(*PERIOD_NS)
         due_ns = writer.now() + wait_ns
-        if sampler.stop.acquire(timeout=wait_ns / 1e9) or not _look(sampler, due_ns):
+        if sampler.stop.acquire(timeout=wait_ns / 1e9):
+            return
+        look = _look(sampler, due_ns)
+        if look is None or not _tick(look, sampler):
             return
 
 
-def _look(sampler: _Sampler, due_ns: int) -> bool:
-    """Sample once, at a moment fixed beforehand; False when the thread has to end.
+class _Look:
+    """What one look saw: the frames, and what the threads were in (STACK_IN_*)."""
 
-    See NOTE [a moment nobody chose].
+    __slots__ = ("begin_ns", "late_ns", "now_ns", "seen")
+
+    def __init__(self, begin_ns: int, wait_ns: int) -> None:
+        self.seen = [
+            (watched, _frames_of(watched.ident), context.get(watched.native_id, 0))
+            for watched in list(_watched.values())
+        ]
+        self.now_ns = writer.now()
+        self.begin_ns = begin_ns
+        self.late_ns = max(self.now_ns - begin_ns - wait_ns, 0)
+
+
+def _look(sampler: _Sampler, due_ns: int) -> _Look | None:
+    """Look at a moment fixed beforehand; None when the thread has to end.
+
+    See NOTE [a moment nobody chose]. What was seen is worked up afterwards: with the short interval the
+    target would ask for the interpreter, and get it, in the midst of that.
     """
     usual = sys.getswitchinterval()
     sys.setswitchinterval(LOOK_INTERVAL_SECONDS)
@@ -260,9 +279,8 @@ def _look(sampler: _Sampler, due_ns: int) -> bool:
             # Later than the target alone can make us: the CPUs are busy. Any moment will do.
             wait_ns = _random_ns(LOOK_MARGIN_NS, 2 * look_ns)
         if sampler.stop.acquire(timeout=wait_ns / 1e9):
-            return False
-        looked_ns = writer.now() - begin_ns
-        return _tick(looked_ns, max(looked_ns - wait_ns, 0), sampler)
+            return None
+        return _Look(begin_ns, wait_ns)
     finally:
         # Unless the target has set one of its own meanwhile.
         if sys.getswitchinterval() < LOOK_INTERVAL_SECONDS * 1.5:
@@ -270,13 +288,18 @@ def _look(sampler: _Sampler, due_ns: int) -> bool:
             sys.setswitchinterval(usual + 5e-7)
 
 
-def _tick(looked_ns: int, late_ns: int, sampler: _Sampler) -> bool:
+def _tick(look: _Look, sampler: _Sampler) -> bool:
     """Sample every watched thread; False when none is left and the thread has to end."""
     global _tick_count, _sampler
     _tick_count += 1
-    stacks = _stacks_now(writer.stack_stride())
-    for watched, stack in stacks:
-        _sample(watched, stack, looked_ns, late_ns)
+    taken = _tick_count % writer.stack_stride() == 0
+    for watched, frames, flags in look.seen:
+        if frames is None:
+            _watched.pop(watched.ident, None)
+            context.pop(watched.native_id, None)
+            watched.close()
+        elif taken:
+            _sample(watched, frames, flags, look)
     if _watched and writer.enabled():
         return True
     # Not waiting for the lock: a fork holds it while it waits for this thread to end.
@@ -290,22 +313,6 @@ def _tick(looked_ns: int, late_ns: int, sampler: _Sampler) -> bool:
     finally:
         _lock.release()
     return False
-
-
-def _stacks_now(stride: int) -> list[tuple[_Watched, int]]:
-    taken = _tick_count % stride == 0
-    stacks = []
-    for watched in list(_watched.values()):
-        frames = _frames_of(watched.ident)
-        if frames is None:
-            _watched.pop(watched.ident, None)
-            context.pop(watched.native_id, None)
-            watched.close()
-        elif taken:
-            stack = _stack_text(frames)
-            if stack is not None:
-                stacks.append((watched, stack))
-    return stacks
 
 
 def _frames_of(ident: int) -> deque[tuple[CodeType, int | None, int]] | None:
@@ -325,27 +332,43 @@ def _frames_of(ident: int) -> deque[tuple[CodeType, int | None, int]] | None:
     return found
 
 
-def _sample(watched: _Watched, stack: int, looked_ns: int, late_ns: int) -> None:
+def _sample(
+    watched: _Watched,
+    frames: deque[tuple[CodeType, int | None, int]],
+    flags: int,
+    look: _Look,
+) -> None:
+    # Before anything else: this read is what gives the interpreter back to the target.
     call, target = _blocked_in(watched.call)
-    held = call == _FUTEX and _has_run(watched, looked_ns)
+    held = call == _FUTEX and _has_run(watched, look.begin_ns)
     if call is None:
-        call, flags = UNKNOWN_CALL, 0
+        call = UNKNOWN_CALL
     elif held or call == UNKNOWN_CALL:
-        call, flags = UNKNOWN_CALL, wire.STACK_ON_CPU
+        call, flags = UNKNOWN_CALL, flags | wire.STACK_ON_CPU
     else:
-        flags = wire.STACK_BLOCKED
-    flags |= context.get(watched.native_id, 0)
-    t0, watched.last_ns = watched.last_ns, writer.now()
-    stack_and_target = stack | target << 32
-    t1, number = watched.last_ns, watched.native_id
+        flags |= wire.STACK_BLOCKED
+    stack = _stack_text(frames)
+    if stack is None:
+        return
+    t0, t1, watched.last_ns = watched.last_ns, look.now_ns, look.now_ns
+    stack_and_target, number = stack | target << 32, watched.native_id
     writer.emit(
-        wire.STACK, flags, watched.role, t0, t1, stack_and_target, number, call, late_ns
+        wire.STACK,
+        flags,
+        watched.role,
+        t0,
+        t1,
+        stack_and_target,
+        number,
+        call,
+        look.late_ns,
     )
 
 
-def _has_run(watched: _Watched, looked_ns: int) -> bool:
+def _has_run(watched: _Watched, begin_ns: int) -> bool:
     """Whether a thread was on a CPU for most of the look: then the lock it waits for is the interpreter's."""
-    return _cpu_ns(watched.schedule) - watched.cpu_ns > RUNNING_RATIO * looked_ns
+    used_ns = _cpu_ns(watched.schedule) - watched.cpu_ns
+    return used_ns > RUNNING_RATIO * (writer.now() - begin_ns)
 
 
 def _blocked_in(file: _ProcFile) -> tuple[int | None, int]:

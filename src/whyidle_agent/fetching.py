@@ -34,6 +34,10 @@ MAX_SUBSETS = 8
 HEARTBEAT_NS = 100_000_000
 """How often a process that makes batches shows that it is alive."""
 
+COST_EVERY_NS = 20_000_000
+"""Faults and the process' CPU time are taken once in so much fetching: they cost four system calls a batch."""
+MAX_COST_STRIDE = 16
+
 _HEARTBEAT = wire.PROGRESS_FIELDS.index("heartbeat_ns")
 _now = time.monotonic_ns
 _cpu_now = time.thread_time_ns
@@ -186,7 +190,8 @@ class _Watch:
         self.sampled = False
         self.start_ns = 0
         self.end_ns = 0
-        self.cpu_ns = self.queued_ns = self.process_ns = 0
+        self.cpu_ns = self.queued_ns = 0
+        self.process_ns = -1
         self.faults_before: Any = None
         self.faults_after: Any = None
         self.transforms: list[tuple[int, int, int, int, int]] | None = None
@@ -256,9 +261,12 @@ def _begin(watch: _Watch, attribute: str) -> None:
             state.transforms = []
         watch.context = stacks.context.get(state.native_id, 0)
         stacks.context[state.native_id] = watch.context | wire.STACK_IN_FETCH
-        watch.queued_ns = state.schedule.queued_ns()
-        watch.faults_before = _getrusage(_of_thread) if _of_thread is not None else None
-        watch.process_ns = time.process_time_ns()
+        # In a worker the wait for indices lies between two fetches, and nobody queues in it for long.
+        known = thread_state.in_worker and state.queued_ns >= 0
+        watch.queued_ns = state.queued_ns if known else state.schedule.queued_ns()
+        if state.fetch_count % state.cost_stride == 0:
+            watch.faults_before = _getrusage(_of_thread) if _of_thread is not None else None
+            watch.process_ns = time.process_time_ns()
         watch.cpu_ns = _cpu_now()
         watch.start_ns = _now()
     except Exception as error:
@@ -291,10 +299,14 @@ def _end(watch: _Watch) -> None:
         if not watch.start_ns:
             return
         watch.cpu_ns = _cpu_now() - watch.cpu_ns
-        watch.process_ns = time.process_time_ns() - watch.process_ns
+        if watch.process_ns >= 0:
+            watch.process_ns = time.process_time_ns() - watch.process_ns
         if watch.faults_before is not None:
             watch.faults_after = _getrusage(_of_thread)
+        length_ns = max(watch.end_ns - watch.start_ns, 1)
+        state.cost_stride = min(COST_EVERY_NS // length_ns + 1, MAX_COST_STRIDE)
         before_ns, queued_ns = watch.queued_ns, state.schedule.queued_ns()
+        state.queued_ns = queued_ns
         watch.queued_ns = queued_ns - before_ns if min(before_ns, queued_ns) >= 0 else -1
         stacks.context[state.native_id] = watch.context
     except Exception as error:
@@ -335,7 +347,7 @@ def _record_fetch(watch: _Watch, collate: TimedCollate, flags: int) -> None:
     t0, t1 = watch.start_ns, watch.end_ns
     cpu_ns, queued_ns, index_ns = watch.cpu_ns, watch.queued_ns, state.index_ns
     writer.emit(wire.FETCH, flags, pass_, t0, t1, batch, cpu_ns, queued_ns, index_ns)
-    minor = major = 0
+    minor = major = -1
     before, after = watch.faults_before, watch.faults_after
     if before is not None and after is not None:
         minor = after.ru_minflt - before.ru_minflt

@@ -513,25 +513,23 @@ def _index_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
         iteration = None if thread_state.in_worker else _iterations.get(self)
         if iteration is None:
             return original(self)
-        cpu_ns, start_ns = _cpu_now(), _now()
+        start_ns = _now()
         try:
             return original(self)
         finally:
-            _record_index(iteration, self, start_ns, cpu_ns)
+            _record_index(iteration, self, start_ns)
 
     return _next_index
 
 
-def _record_index(iteration: _Iteration, iterator: Any, start_ns: int, cpu_ns: int) -> None:
+def _record_index(iteration: _Iteration, iterator: Any, start_ns: int) -> None:
     try:
         end_ns = _now()
         iteration.sampler_ns += end_ns - start_ns
         if end_ns - start_ns < INDEX_MIN_NS:
             return
-        used_ns = _cpu_now() - cpu_ns
         # While the iterator is being created, what it is has not been looked at yet.
         batch = getattr(iterator, "_send_idx", iteration.asked - 1)
-        emit, kind = writer.emit, wire.INDEX
-        emit(kind, 0, iteration.number, start_ns, end_ns, batch, used_ns, 0, 0)
+        writer.emit(wire.INDEX, 0, iteration.number, start_ns, end_ns, batch, -1, 0, 0)
     except Exception as error:
         writer.note("index-failed", repr(error))

@@ -18,6 +18,7 @@ class ThreadState:
 
     __slots__ = (
         "batch",
+        "cost_stride",
         "depth",
         "fetch_count",
         "heartbeat_ns",
@@ -25,6 +26,7 @@ class ThreadState:
         "innermost",
         "inside",
         "native_id",
+        "queued_ns",
         "reference",
         "schedule",
         "spans",
@@ -40,6 +42,10 @@ class ThreadState:
         self.batch = NO_BATCH
         self.index_ns = 0
         self.fetch_count = 0
+        # Every how many-th fetch has its process' costs taken.
+        self.cost_stride = 1
+        # Run-queue wait of the thread at the end of its last fetch; -1: not known.
+        self.queued_ns = -1
         self.heartbeat_ns = 0
         # In a fetch: whatever loaders run in there are part of it.
         self.inside = False

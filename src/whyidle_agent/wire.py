@@ -66,7 +66,7 @@ RECEIVE = 5
 b = CPU time of the thread in the call, ns; flags: RECEIVE_*."""
 INDEX = 6
 """The main process drew the indices of one batch. ref = iteration id, t0..t1, a = batch index,
-b = CPU time, ns. Only draws of at least 50 us are recorded; ASK.d has the sum of all."""
+b = CPU time, ns (-1: not measured). Only draws of at least 50 us are recorded; ASK.d has the sum of all."""
 FETCH = 7
 """One batch was made. ref = pass (how often the worker has begun an iteration, from 0; for num_workers=0 the
 iteration id), t0..t1 = the fetch, a = batch index, b = CPU time, ns (-1 unknown), c = run-queue wait, ns
@@ -75,7 +75,8 @@ WORKER = 8
 """The main process names a worker. ref = iteration id, a = worker id, b = pid, c = pass of that worker."""
 FETCH_COST = 9
 """More about the same fetch. ref = pass, t0..t1 = its collate (0, 0 without one), a = batch index,
-b = minor faults, c = major faults, d = CPU time of all the process' threads, ns (-1 unknown)."""
+b = minor faults, c = major faults, d = CPU time of all the process' threads, ns. Each is -1 where it was not taken:
+of short fetches only some have it."""
 PAYLOAD = 10
 """What the batch weighs. ref = pass, t0 = samples, t1 = text id of the collate function, a = batch index,
 b = bytes in tensors and arrays, c = count of tensors and arrays, d = count of leaves; flags: PAYLOAD_*."""

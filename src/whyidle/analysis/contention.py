@@ -202,7 +202,9 @@ def removable_ratio(
     if contention.reason in (Reason.NONE, Reason.OWN_WORK) or idle_ratio <= 0 or steps < 2:
         return 0.0
     batches = rank.batches
-    known = batches.cpu_ns >= 0
+    known = (batches.cpu_ns >= 0) & (batches.process_cpu_ns >= 0)
+    if not known.any():
+        known = batches.cpu_ns >= 0
     cpu_ns = (
         float(np.maximum(batches.cpu_ns, batches.process_cpu_ns)[known].mean())
         if known.any()

@@ -11,7 +11,7 @@ NOTE [a moment nobody chose]
     waits. The first ends when the target gives the lock up, at most a switch interval late. Then the
     interval is made short, and the second wait ends at a moment fixed before the first: a little more
     than the usual interval after it was due, however late it came. There the lock is taken from whoever
-    has it, at the next line of Python. The short interval lasts for about a tenth of the time.
+    has it, at the next line of Python. The short interval lasts for about a twentieth of the time.
 
 NOTE [no frame is held]
     A frame must not be held while its thread runs on: its variables would be destroyed in our thread,
@@ -48,8 +48,9 @@ _MYPY = False
 if _MYPY:
     from types import CodeType
 
-PERIOD_NS = (42_000_000, 52_000_000)
-"""Range of the wait between two looks: 20 a second, and no periodic target falls in step."""
+PERIOD_NS = (88_000_000, 101_000_000)
+"""Range of the wait between two looks: 10 a second, and no periodic target falls in step. A look costs a busy target
+0.5 ms; 20 a second cost it 1.1 % (benchmarks/overhead.py)."""
 LOOK_MARGIN_NS = 500_000
 """How much longer than the usual switch interval a look lasts, and how long at least."""
 LOOK_INTERVAL_SECONDS = 2e-5

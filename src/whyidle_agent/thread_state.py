@@ -28,6 +28,7 @@ class ThreadState:
         "native_id",
         "queued_ns",
         "reference",
+        "sample_stride",
         "schedule",
         "spans",
         "transforms",
@@ -44,6 +45,8 @@ class ThreadState:
         self.fetch_count = 0
         # Every how many-th fetch has its process' costs taken.
         self.cost_stride = 1
+        # Every how many-th fetch has its samples recorded, for its own cost.
+        self.sample_stride = 1
         # Run-queue wait of the thread at the end of its last fetch; -1: not known.
         self.queued_ns = -1
         self.heartbeat_ns = 0

@@ -1,6 +1,6 @@
 """Time-weighted stack samples of the threads that matter: the loop's and the workers' main threads.
 
-One sampler thread a process, 20 times a second. Each sample stands for the time since the one before
+One sampler thread a process, 10 times a second. Each sample stands for the time since the one before
 (counts of samples mislead: a thread that wants the interpreter lock is late exactly when another
 holds it), and says whether the thread was on a CPU or blocked in which call.
 

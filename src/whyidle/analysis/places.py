@@ -29,7 +29,7 @@ FETCH_FILES = ("torch/utils/data/_utils/fetch.py", "torch/utils/data/_utils/work
 
 OWN_PLACE_RATIO = 0.05
 """Below the first branching each child with this part of the time is a place of its own: the noise of a share found
-from 400 samples (20 s at 20 Hz) is about 0.02, so a smaller place could not be told from it."""
+from 400 samples (two workers for 20 s) is about 0.02, so a smaller place could not be told from it."""
 WRAPPER_RATIO = 0.7
 """A function that spends this part of its time in one callee is its wrapper, and the callee is the place."""
 LINE_GAP = 3

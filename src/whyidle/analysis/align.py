@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 
 from whyidle.analysis.intervals import unite
-from whyidle.analysis.stacks import align_stacks
+from whyidle.analysis.stacks import MAX_WEIGHT_NS, align_stacks
 from whyidle.model.codes import AskFlag, DeviceCode, FetchFlag, LoaderFlag
 from whyidle.model.timeline import (
     Batches,
@@ -41,8 +41,6 @@ SIDE_BY_SIDE_RATIO = 0.5
 """A process is a rank of a training when this part of its loop ran at the same time."""
 DEFAULT_COLLATE = "torch.utils.data._utils.collate"
 """Module of torch's own collate functions, the beginning of their recorded names."""
-MAX_WEIGHT_NS = 1_000_000_000
-"""A sample stands for at most one second: a sampler that was stopped (SIGSTOP, suspend) knows nothing of the gap."""
 
 
 def build_timeline(run: RunTables) -> Timeline:

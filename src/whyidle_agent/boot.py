@@ -47,11 +47,23 @@ def _leave_sign(folder: str) -> None:
         try:
             sign = os.open(path, flags, 0o644)
         except FileNotFoundError:
-            os.mkdir(os.path.dirname(path))
+            make_folder(os.path.dirname(path))
             sign = os.open(path, flags, 0o644)
         os.close(sign)
     except OSError:
         # A folder that cannot be written stops recording, not bounded runs: go on.
+        return
+
+
+def make_folder(path: str) -> None:
+    """Create a folder in the run folder, unless another process of the run has just done so.
+
+    Raises:
+        OSError: it cannot be created.
+    """
+    try:
+        os.mkdir(path)
+    except FileExistsError:
         return
 
 

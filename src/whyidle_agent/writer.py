@@ -350,7 +350,7 @@ def _create(folder: str) -> _Journal:
     try:
         file = os.open(unfinished, flags, 0o644)
     except FileNotFoundError:
-        os.mkdir(journals)
+        boot.make_folder(journals)
         file = os.open(unfinished, flags, 0o644)
     try:
         mapping.allocate(file, 0, wire.HEADER_BYTES + SEGMENT_BYTES)

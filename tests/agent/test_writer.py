@@ -405,3 +405,19 @@ def test_folder_of_journals_when_there(own_target: Target) -> None:
     role, pid, started = path.name[: -len(wire.JOURNAL_SUFFIX)].split("-")
     assert (role, [int(pid)]) == ("agent", own_target.booted())
     assert int(started) <= own_target.journal().header["start_mono_ns"]
+
+
+def test_folder_of_journals_when_another_process_makes_it(own_target: Target) -> None:
+    """Two processes that find no folder at the same moment both record."""
+    code = """
+    make = os.mkdir
+    def second(path, *args):
+        make(path, *args)
+        make(path, *args)
+    os.mkdir = second
+    write(3)
+"""
+
+    own_target.output(WRITE + code)
+
+    assert len(own_target.journal().of(wire.ASK)) == 3

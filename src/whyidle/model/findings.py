@@ -133,6 +133,8 @@ class Prescription:
     automatic: bool
     """True: `whyidle try` can inject it without touching the script."""
     forecast: Forecast
+    settings: tuple[tuple[str, int | bool | str], ...] = ()
+    """What to inject, by name (see `model/remedies.py`); empty unless `automatic`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,7 +242,10 @@ class Verdict:
                 }
                 for cause in self.causes
             ],
-            "prescriptions": [asdict(prescription) for prescription in self.prescriptions],
+            "prescriptions": [
+                asdict(prescription) | {"settings": dict(prescription.settings)}
+                for prescription in self.prescriptions
+            ],
             "not_observed": [asdict(missing) for missing in self.not_observed],
             "workers": [asdict(split) for split in self.workers],
             "idle_series": list(self.idle_series),

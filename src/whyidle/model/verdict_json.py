@@ -96,6 +96,7 @@ def _parse_prescription(data: Mapping[str, Any]) -> Prescription:
         how=str(data["how"]),
         automatic=bool(data["automatic"]),
         forecast=_take(Forecast, data["forecast"]),
+        settings=tuple(data.get("settings", {}).items()),
     )
 
 

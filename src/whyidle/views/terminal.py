@@ -1,20 +1,13 @@
-"""A verdict as one screen of text: what, how much, where, why, how sure.
-
-NOTE [the grid]
-    Every row has a label of LABEL_CELLS and then its content; what does not fit is continued below the content.
-    Colour only repeats what words and characters say already. Blue and orange differ for every kind of colour vision.
-"""
+"""A verdict as one screen of text: what, how much, where, why, how sure."""
 
 from __future__ import annotations
 
 import contextlib
-import io
 import shlex
 import signal
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
-from rich.console import Console
 from rich.text import Text
 
 from whyidle.analysis.sentence import CLOSE_RATIO
@@ -22,14 +15,14 @@ from whyidle.model.findings import Limit
 from whyidle.units import format_ns, format_ratio
 from whyidle.views import drawing, words
 from whyidle.views.redaction import HIDDEN, redact_verdict
+from whyidle.views.screen import ACCENT, LABEL_CELLS, QUIET, SECOND, Screen
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
     from pathlib import PurePath
 
     from whyidle.model.findings import Cause, Place, Verdict, WorkerSplit
 
-LABEL_CELLS = 10
 MAX_CAUSES = 4
 """More are named with their sum: the fifth cause is not what to begin with."""
 MIN_SHARE = 0.03
@@ -43,7 +36,6 @@ MIN_UNEXPLAINED_RATIO = 0.005
 NUMBERS_WIDTH = 56
 """Below this width the workers' numbers do not fit beside their bars."""
 
-ACCENT, SECOND, QUIET = "color(33)", "color(208)", "color(245)"
 LIMIT_STYLES = {Limit.DEVICE: ACCENT, Limit.UNRESOLVED: QUIET}
 """A limit that is none of these is something to mend."""
 SPLIT_STYLES = (ACCENT, SECOND, "color(175)", QUIET)
@@ -70,7 +62,7 @@ def render_verdict(
         folder: The run folder, to say how to show it again.
     """
     shown = redact_verdict(verdict) if redact else verdict
-    screen = _Screen(width, drawing.BLOCKS if blocks else drawing.ASCII)
+    screen = Screen(width, drawing.BLOCKS if blocks else drawing.ASCII)
     for section in (
         _heading(shown, screen),
         _summary(shown, screen),
@@ -83,62 +75,7 @@ def render_verdict(
     return screen.render(color)
 
 
-class _Screen:
-    """Lines of a fixed width."""
-
-    def __init__(self, width: int, glyphs: drawing.Glyphs) -> None:
-        self.width = width
-        self.glyphs = glyphs
-        self.content_cells = width - LABEL_CELLS
-        self._console = Console(
-            file=io.StringIO(),
-            width=width,
-            force_terminal=True,
-            color_system="256",
-            legacy_windows=False,
-            _environ={},
-        )
-        self._lines: list[Text] = []
-
-    def add(self, section: Iterable[Text]) -> None:
-        """Add lines, parted from what is there by an empty one."""
-        lines = list(section)
-        if lines and self._lines:
-            self._lines.append(Text())
-        self._lines += lines
-
-    def clean(self, text: str) -> str:
-        return drawing.clean_text(text, self.glyphs)
-
-    def shorten(self, text: str, cells: int) -> str:
-        return drawing.shorten_middle(self.clean(text), cells, self.glyphs)
-
-    def wrap(
-        self, content: Text | str, first: Text | str = "", rest: Text | str = ""
-    ) -> list[Text]:
-        """Break content into lines behind `first` and, from the second line on, `rest`."""
-        text = Text(self.clean(content)) if isinstance(content, str) else content
-        margins = [Text(one) if isinstance(one, str) else one for one in (first, rest)]
-        cells = max(self.width - margins[1].cell_len, 1)
-        broken = text.wrap(self._console, cells)
-        return [Text.assemble(margins[min(at, 1)], line) for at, line in enumerate(broken)]
-
-    def row(self, label: str, content: Text | str) -> list[Text]:
-        """A label and its content; see NOTE [the grid]."""
-        padded = Text.assemble((f"{label:<{LABEL_CELLS}}", QUIET))
-        return self.wrap(content, padded, " " * LABEL_CELLS)
-
-    def render(self, color: bool) -> str:
-        if not color:
-            return "".join(f"{line.plain.rstrip()}\n" for line in self._lines)
-        with self._console.capture() as capture:
-            for line in self._lines:
-                line.rstrip()
-                self._console.print(line, no_wrap=True, crop=True, highlight=False)
-        return capture.get()
-
-
-def _heading(verdict: Verdict, screen: _Screen) -> list[Text]:
+def _heading(verdict: Verdict, screen: Screen) -> list[Text]:
     """The verdict, beside a margin."""
     style = LIMIT_STYLES.get(verdict.limit, SECOND)
     margin = Text.assemble((f"{screen.glyphs.margin} ", style))
@@ -156,7 +93,7 @@ def _quote(word: str) -> str:
     return word if shlex.quote(bare) == bare else shlex.quote(word)
 
 
-def _summary(verdict: Verdict, screen: _Screen) -> list[Text]:
+def _summary(verdict: Verdict, screen: Screen) -> list[Text]:
     command = " ".join(map(_quote, verdict.run.command))
     lines = screen.row("command", screen.shorten(command, screen.content_cells))
     lines += _idle(verdict, screen)
@@ -167,7 +104,7 @@ def _summary(verdict: Verdict, screen: _Screen) -> list[Text]:
     return lines + (screen.row("ended", ended) if ended else [])
 
 
-def _idle(verdict: Verdict, screen: _Screen) -> list[Text]:
+def _idle(verdict: Verdict, screen: Screen) -> list[Text]:
     if verdict.idle_ratio is None:
         return screen.row("idle", "not known")
     said = f"{format_ratio(verdict.idle_ratio)} of {format_ns(verdict.run.duration_ns)}"
@@ -236,7 +173,7 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _causes(verdict: Verdict, screen: _Screen) -> list[Text]:
+def _causes(verdict: Verdict, screen: Screen) -> list[Text]:
     if not verdict.causes and verdict.unexplained_ratio < MIN_UNEXPLAINED_RATIO:
         return []
     shown = [one for one in verdict.causes[:MAX_CAUSES] if one.share >= MIN_SHARE]
@@ -251,18 +188,18 @@ def _causes(verdict: Verdict, screen: _Screen) -> list[Text]:
     return lines + _rest(verdict, verdict.causes[len(shown) :], screen)
 
 
-def _bar_cells(screen: _Screen) -> int:
+def _bar_cells(screen: Screen) -> int:
     return min(max(screen.width // 6 - 1, 6), 16)
 
 
-def _cause_titles(screen: _Screen, ranks: int) -> list[Text]:
+def _cause_titles(screen: Screen, ranks: int) -> list[Text]:
     bar = _bar_cells(screen)
     idle_for = "idle for" if ranks == 1 else "all ranks"
     titles = f"{'of idle time':>{bar + 6}}{idle_for:>10}"
     return [Text(f"{'why':<{LABEL_CELLS}}{titles}", style=QUIET)]
 
 
-def _numbers(share: float, idle_ns: int | None, style: str, screen: _Screen) -> Text:
+def _numbers(share: float, idle_ns: int | None, style: str, screen: Screen) -> Text:
     """Bar, share and seconds, all in columns."""
     bar = _bar_cells(screen)
     drawn = drawing.draw_bar(share, bar, screen.glyphs)
@@ -272,7 +209,7 @@ def _numbers(share: float, idle_ns: int | None, style: str, screen: _Screen) -> 
     )
 
 
-def _cause_row(at: int, cause: Cause, screen: _Screen, *, is_close: bool) -> list[Text]:
+def _cause_row(at: int, cause: Cause, screen: Screen, *, is_close: bool) -> list[Text]:
     numbers = _numbers(cause.share, cause.idle_ns, SECOND, screen)
     title = Text.assemble((words.ACTIVITY_WORDS[cause.activity], "bold"))
     if is_close:
@@ -281,7 +218,7 @@ def _cause_row(at: int, cause: Cause, screen: _Screen, *, is_close: bool) -> lis
     return screen.wrap(title, first, " " * first.cell_len)
 
 
-def _place(where: Place, screen: _Screen) -> list[Text]:
+def _place(where: Place, screen: Screen) -> list[Text]:
     """One line that says where, or two where one is too narrow; none when nothing is known."""
     code, around = _code_place(where, screen), "  ".join(_surroundings(where))
     said = [one for one in (code, screen.clean(around)) if one]
@@ -295,7 +232,7 @@ def _place(where: Place, screen: _Screen) -> list[Text]:
     ]
 
 
-def _code_place(where: Place, screen: _Screen) -> str:
+def _code_place(where: Place, screen: Screen) -> str:
     """Function, file and line; the path is cut to what fits."""
     function = screen.shorten(where.function or "", screen.content_cells // 2)
     if where.file is None:
@@ -318,7 +255,7 @@ def _surroundings(where: Place) -> list[str]:
 
 
 def _reasons(
-    cause: Cause, evidence_count: int, said: set[str], screen: _Screen
+    cause: Cause, evidence_count: int, said: set[str], screen: Screen
 ) -> list[Text]:
     """Regime and evidence in words; what another cause has `said` already is not said again."""
     indent = " " * LABEL_CELLS
@@ -334,7 +271,7 @@ def _reasons(
     return lines
 
 
-def _rest(verdict: Verdict, others: Sequence[Cause], screen: _Screen) -> list[Text]:
+def _rest(verdict: Verdict, others: Sequence[Cause], screen: Screen) -> list[Text]:
     """What completes the shares to 1, in one row: small causes, and what has no cause."""
     unexplained = verdict.unexplained_ratio
     is_shown = unexplained >= MIN_UNEXPLAINED_RATIO
@@ -354,7 +291,7 @@ def _rest(verdict: Verdict, others: Sequence[Cause], screen: _Screen) -> list[Te
     return screen.wrap(said, first, " " * first.cell_len)
 
 
-def _workers(splits: Sequence[WorkerSplit], screen: _Screen) -> list[Text]:
+def _workers(splits: Sequence[WorkerSplit], screen: Screen) -> list[Text]:
     if not splits:
         return []
     has_ranks = any(one.rank != splits[0].rank for one in splits)
@@ -401,7 +338,7 @@ def _parts(one: WorkerSplit) -> list[float]:
     return [one.on_cpu_ratio, one.cpu_queue_ratio, one.blocked_ratio, one.idle_ratio]
 
 
-def _missing(verdict: Verdict, screen: _Screen) -> list[Text]:
+def _missing(verdict: Verdict, screen: Screen) -> list[Text]:
     if not verdict.not_observed:
         return []
     lines = [Text.assemble(("not observed", QUIET))]
@@ -413,7 +350,7 @@ def _missing(verdict: Verdict, screen: _Screen) -> list[Text]:
     return lines
 
 
-def _again(folder: PurePath | None, screen: _Screen) -> list[Text]:
+def _again(folder: PurePath | None, screen: Screen) -> list[Text]:
     if folder is None:
         return []
     return screen.row("again", f"whyidle report {shlex.quote(str(folder))}")

@@ -107,17 +107,24 @@ def script_command(
     surroundings: Surroundings,
     *,
     seconds: float,
-    cured: bool,
+    cured: bool | str,
 ) -> list[str]:
-    """Give the command a person would type; the script ends itself only long after whyidle's bound."""
+    """Give the command a person would type; `cured` may name the one cause that is removed."""
     return [
         sys.executable,
         str(scenario.script),
         *(surroundings.fill(argument) for argument in scenario.arguments),
         *scenario.settings[setting].arguments(),
         f"--seconds={seconds:g}",
-        *(["--cured"] if cured else []),
+        *cure_switch(cured),
     ]
+
+
+def cure_switch(cured: bool | str) -> list[str]:
+    """Give the switch that removes all planted causes, or the named one."""
+    if isinstance(cured, str):
+        return [f"--cured={cured}"]
+    return ["--cured"] if cured else []
 
 
 def observed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ else:
     import tomli as tomllib  # a requirement of pytest on Python 3.10
 
 FOLDER = Path(__file__).resolve().parent
+SPLITS = ("dev", "held-out")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +70,17 @@ class TrueCause:
     allowed: tuple[Allowed, ...]
     least_share: float | None = None
     """Least share of the idle time that a verdict has to give it; None when it only has to be first."""
+    cure: str | None = None
+    """With several causes: `--cured=<this>` removes this one alone; None: the script has no such switch."""
+    cured_environment: dict[str, dict[str, Any]] | None = None
+    """The surroundings without this cause alone; None: as the scenario's."""
+    change: dict[str, Any] = field(default_factory=dict)
+    """Fields of `whyidle.analysis.forecast.Change` that say the cure, where activity and place do not."""
+
+    @property
+    def removable_alone(self) -> bool:
+        """Whether it can be removed while the scenario's other causes stay."""
+        return self.cure is not None or self.cured_environment is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +90,8 @@ class Scenario:
     name: str
     title: str
     kind: str
+    split: str
+    """`dev`: rules were developed on it; `held-out`: they were not, and it is reported apart."""
     limits: tuple[str, ...]
     """What bounds the training, best answer first; `notes` says why there is more than one."""
     causes: tuple[TrueCause, ...]
@@ -141,18 +155,30 @@ def parse_cause(table: dict[str, Any], source: str) -> TrueCause:
         place=parse_place(table.get("place", {}), source),
         allowed=tuple(allowed),
         least_share=table.get("least_share"),
+        cure=table.get("cure"),
+        cured_environment=table.get("cured_environment"),
+        change=table.get("change", {}),
     )
 
 
 def load_scenario(name: str) -> Scenario:
-    """Load one scenario by the name of its folder."""
+    """Load one scenario by the name of its folder.
+
+    Raises:
+        ValueError: `split` is none of the two, or a snippet is not in the script exactly once.
+    """
     table = tomllib.loads((FOLDER / name / "truth.toml").read_text())
     source = (FOLDER / name / "train.py").read_text()
     environment = table.get("environment", {})
+    split = table.get("split", "dev")
+    if split not in SPLITS:
+        msg = f"{name}: split is {split!r}, expected one of {', '.join(SPLITS)}"
+        raise ValueError(msg)
     return Scenario(
         name=name,
         title=table["title"],
         kind=table["kind"],
+        split=split,
         limits=(table["limit"], *table.get("allowed_limits", ())),
         causes=tuple(parse_cause(cause, source) for cause in table.get("causes", ())),
         settings=tuple(Setting(**setting) for setting in table["settings"]),

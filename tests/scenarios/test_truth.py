@@ -69,6 +69,17 @@ def test_script_can_be_started_three_ways_and_cured(scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda it: it.name)
+def test_script_knows_the_switch_of_each_cause(scenario: Scenario) -> None:
+    """A cause that can be removed alone has a switch of its own, which the script names."""
+    source = scenario.script.read_text(encoding="utf-8")
+    switches = [it.cure for it in scenario.causes if it.cure is not None]
+
+    assert len(set(switches)) == len(switches)
+    for switch in switches:
+        assert f'"{switch}"' in source
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda it: it.name)
 def test_script_imports_only_the_simulated_device_of_whyidle(scenario: Scenario) -> None:
     """A training script knows nothing of whyidle but the device it runs on."""
     tree = ast.parse(scenario.script.read_text(encoding="utf-8"))

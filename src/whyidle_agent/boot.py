@@ -11,6 +11,7 @@ import sys
 
 # wire.py is not imported here: it needs struct, which many interpreters never load.
 _ENV_RUN_DIR = "WHYIDLE_RUN_DIR"
+_ENV_TRIAL = "WHYIDLE_TRIAL"
 BOOTED_FOLDER = "booted"
 """Folder in the run folder with one empty file a process, named by its pid: the agent came up there."""
 
@@ -34,9 +35,21 @@ def start() -> None:
         return
     _run_dir = os.path.abspath(named)
     _leave_sign(_run_dir)
+    if os.environ.get(_ENV_TRIAL):
+        _prepare_trial()
     from whyidle_agent import hooks
 
     hooks.install()
+
+
+def _prepare_trial() -> None:
+    """Give the process the CPUs of the trial before any library counts those it may use."""
+    try:
+        from whyidle_agent import trial
+
+        trial.prepare_process()
+    except Exception:
+        return
 
 
 def _leave_sign(folder: str) -> None:

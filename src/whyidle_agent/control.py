@@ -23,7 +23,7 @@ from whyidle_agent import boot, wire, writer
 
 _MYPY = False
 if _MYPY:
-    from typing import Any
+    from typing import Any, Callable
 
 WEAK, STRONG = 1, 2
 """Signs of training work: a launch on a device; a backward pass or an optimizer step."""
@@ -56,6 +56,9 @@ class _Counts:
         """Steps done so far. See NOTE [which asks are steps]."""
         return self.strong or self.weak or max(self.asks, 0)
 
+
+before_end: list[Callable[[], None]] = []
+"""Called when the bound is reached, before the loop is left."""
 
 _counts = _Counts()
 _control: Any = None
@@ -146,6 +149,8 @@ def _map_control() -> Any:
 def _end() -> None:
     """Raise out of the loop; again at each later ask, for scripts that swallow everything."""
     writer.note("ended-at-bound", f"step {_counts.completed()}")
+    for call in before_end:
+        call()
     if threading.current_thread() is threading.main_thread():
         raise TrainingEnded(0)
     _end_main_thread_later()

@@ -120,9 +120,10 @@ def _on_torch(module: ModuleType) -> None:
 
 def _install_loop() -> None:
     try:
-        from whyidle_agent import loop, writer
+        from whyidle_agent import loop, losses, writer
 
         loop.install(sys.modules[_TORCH])
+        losses.install(sys.modules[_TORCH])
         writer.update_header()
     except Exception as error:
         report("hook-failed", f"loop: {error!r}")

@@ -24,6 +24,7 @@ from whyidle_agent import (
     places,
     stacks,
     thread_state,
+    trial,
     wire,
     worker,
     writer,
@@ -130,8 +131,10 @@ def _is_part_of_a_fetch(state: ThreadState) -> bool:
 
 
 def _build_wrapper(original: Callable[..., Any]) -> Callable[..., Any]:
+    construct = trial.changing(original)
+
     def build(self: Any, *args: Any, **kwargs: Any) -> None:
-        original(self, *args, **kwargs)
+        construct(self, *args, **kwargs)
         try:
             if writer.enabled():
                 _build_places.set(self, places.calling_place(2))

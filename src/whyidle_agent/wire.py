@@ -113,6 +113,8 @@ d = how late the sampler ran, ns; flags: STACK_*. A stack's text is frame text i
 joined by ","; a frame's text is "file\\0function\\0line"."""
 NOTE = 21
 """The agent says something about itself. ref = text id of a slug, t0, a = text id of the message."""
+LOSS = 22
+"""A loss of a trial. ref = 0, t0 = when it was read, a = which backward pass, from 0, b = the bits of the double."""
 
 # --- kinds: the observer ----------------------------------------------------------------------
 THREAD = 40
@@ -184,6 +186,7 @@ KIND_NAMES = {
     DEVICE: "device",
     STACK: "stack",
     NOTE: "note",
+    LOSS: "loss",
     THREAD: "thread",
     PROCESS: "process",
     COUNTER: "counter",
@@ -201,6 +204,8 @@ ENV_STEPS = "WHYIDLE_STEPS"
 """End the training after this many steps."""
 ENV_SHADOWED_PATH = "WHYIDLE_SHADOWED_PYTHONPATH"
 """PYTHONPATH as the person had set it; absent when it was unset. Children of the target see the changed one."""
+ENV_TRIAL = "WHYIDLE_TRIAL"
+"""What a trial changes, as JSON; see trial.py. Absent: nothing is changed."""
 CONTROL_FILE = "control"
 """A file of CONTROL_BYTES in the run folder, mapped by agents: i64 stop_at_step (0: none), i64 reserved x 7."""
 CONTROL_BYTES = 64

@@ -10,7 +10,7 @@ import sys
 import time
 from collections import deque
 
-from whyidle_agent import stacks, thread_state, wire, writer
+from whyidle_agent import stacks, thread_state, trial, wire, writer
 from whyidle_agent.fetching import without_our_frames
 from whyidle_agent.patching import patch
 
@@ -77,6 +77,7 @@ def _enter(args: tuple[Any, ...]) -> None:
     try:
         entered_ns = _now()
         thread_state.enter_worker()
+        trial.prepare_worker()
         stacks.watch(wire.STACK_ROLE_WORKER)
         if len(args) <= _WORKER_ID:
             reason = "worker-loop: %d arguments by position" % len(args)
@@ -102,6 +103,7 @@ def _watch_indices(queue: Any, state: ThreadState, entered_ns: int, worker_id: i
         nonlocal passes, has_asked
         if not has_asked:
             has_asked = True
+            trial.prepare_worker()
             _record_start(entered_ns, worker_id)
         state.reference = thread_state.NO_BATCH
         item = original(*args, **kwargs)

@@ -51,7 +51,7 @@ MIN_STEPS = 8
 SMALL_SHARE = 0.01
 """A cause below this part of the idle time joins the largest one of its activity."""
 
-PLAIN_NOTES = frozenset(("ended-at-bound",))
+PLAIN_NOTES = frozenset(("ended-at-bound", "remedy-applied"))
 """Notes of the agent that tell what it did, not what it missed."""
 
 LIMIT_OF_ACTIVITY = {Activity.COPY: Limit.TRANSFER, Activity.COLLECTIVE: Limit.PEERS}

@@ -48,6 +48,7 @@ TABLE_COLUMNS: dict[str, dict[str, str]] = {
     "stack": {"role": "ref", "previous_ns": "t0", "now_ns": "t1", "stack": "text:lo:a", "target": "text:hi:a",
               "tid": "b", "syscall": "c", "late_ns": "d", "flags": "flags"},
     "note": {"slug": "text:ref", "now_ns": "t0", "message": "text:a"},
+    "loss": {"now_ns": "t0", "position": "a", "bits": "b"},
     "thread": {"target": "text:ref", "previous_ns": "t0", "now_ns": "t1", "pid": "hi:a", "tid": "lo:a",
                "syscall": "lo:b", "state": "bits:b:32:8", "mount": "bits:b:40:24", "on_cpu_ns": "c",
                "runq_ns": "d", "wait": "flags"},

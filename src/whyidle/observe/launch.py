@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
@@ -39,6 +39,21 @@ _LOOP_NS = NS_PER_S // 4
 """How often the deadline and the status line are looked at; signals and the end wake the loop at once."""
 _OBSERVER_END_S = 1.0
 """How long to wait for the observer to finish a look at the end: a hung mount must not hold the person up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TargetSetting:
+    """What a target gets that differs from what the launcher was given."""
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables added to the launcher's own."""
+    folder: Path | None = None
+    """Where it runs; None: where the launcher runs."""
+    output: Path | None = None
+    """File that takes its stdout and stderr, added at the end; its stdin is empty then. None: the launcher's own."""
+
+
+_AS_IT_IS = TargetSetting()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +83,7 @@ def run_observed(
     steps: int | None = None,
     seconds: float | None = None,
     status_stream: TextIO | None = None,
+    setting: TargetSetting = _AS_IT_IS,
 ) -> LaunchResult:
     """Run a command to its end under observation.
 
@@ -78,13 +94,14 @@ def run_observed(
         steps: End the training after so many steps.
         seconds: End the training so long after its first step.
         status_stream: Where messages go, and the status line if that is a terminal; stderr if not given.
+        setting: What the target gets that differs from what this process was given.
 
     Raises:
         LaunchError: the command could not be started; nothing ran.
     """
     stream = sys.stderr if status_stream is None else status_stream
     occupy_closed_descriptors()
-    run = _Run(list(command), run_dir, steps, seconds, stream)
+    run = _Run(list(command), run_dir, steps, seconds, stream, setting)
     return run.to_the_end()
 
 
@@ -135,7 +152,9 @@ class _Run:
         steps: int | None,
         seconds: float | None,
         stream: TextIO,
+        setting: TargetSetting,
     ) -> None:
+        self._setting = setting
         self._command = command
         self._steps = steps
         self._seconds = seconds
@@ -173,7 +192,7 @@ class _Run:
         return folder
 
     def _spawn(self) -> subprocess.Popen[bytes]:
-        environment = dict(os.environ)
+        environment = dict(os.environ) | dict(self._setting.environment)
         if self._run_dir is not None:
             inject_dir = find_inject_dir()
             if inject_dir is None:
@@ -188,10 +207,26 @@ class _Run:
         self._start_ns = time.monotonic_ns()
         self._manifest["start_mono_ns"] = self._start_ns
         try:
-            # close_fds: descriptors beyond 2 that a shell hands over (`3<file`, `<(...)`) belong to the target.
-            return subprocess.Popen(self._command, env=environment, close_fds=False)
+            return self._open(environment)
         except (OSError, ValueError, IndexError) as error:
             raise self._launch_error(error) from error
+
+    def _open(self, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        setting = self._setting
+        if setting.output is None:
+            # close_fds: descriptors beyond 2 that a shell hands over (`3<file`, `<(...)`) belong to the target.
+            return subprocess.Popen(
+                self._command, env=environment, cwd=setting.folder, close_fds=False
+            )
+        with open(setting.output, "ab") as output:
+            return subprocess.Popen(
+                self._command,
+                env=environment,
+                cwd=setting.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
 
     def _launch_error(self, error: Exception) -> LaunchError:
         program = self._command[0] if self._command else ""

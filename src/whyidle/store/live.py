@@ -23,6 +23,7 @@ BOOTED_FOLDER = "booted"
 
 ENV_RUN_DIR = wire.ENV_RUN_DIR
 ENV_STEPS = wire.ENV_STEPS
+ENV_TRIAL = wire.ENV_TRIAL
 ENV_SHADOWED_PATH = wire.ENV_SHADOWED_PATH
 _STOP_AT_STEP = struct.Struct("<q")
 _PROGRESS = struct.Struct("<6q")

@@ -8,7 +8,7 @@ from whyidle.model.findings import Activity, Limit, Regime
 from whyidle.units import format_ns, format_ratio
 
 if TYPE_CHECKING:
-    from whyidle.model.findings import Cause, Place, Verdict
+    from whyidle.model.findings import Place, Verdict
 
 CLOSE_RATIO = 0.6
 """The second cause is named too when it has this part of the first one's share."""
@@ -70,10 +70,12 @@ def write_sentence(verdict: Verdict) -> str:
     if not verdict.causes:
         return f"{opening}."
     first = verdict.causes[0]
-    said = f"{opening}, {format_ratio(first.share)} of that because of {_name(first)}: {REGIME_WORDS[first.regime]}."
+    name, regime = name_cause(first.activity, first.where), REGIME_WORDS[first.regime]
+    said = f"{opening}, {format_ratio(first.share)} of that because of {name}: {regime}."
     if len(verdict.causes) > 1 and verdict.causes[1].share >= CLOSE_RATIO * first.share:
         second = verdict.causes[1]
-        said += f" Close behind: {_name(second)}, {format_ratio(second.share)}."
+        name = name_cause(second.activity, second.where)
+        said += f" Close behind: {name}, {format_ratio(second.share)}."
     return said + _half_and_half(verdict)
 
 
@@ -88,10 +90,11 @@ def _unresolved(verdict: Verdict, idle: str) -> str:
     return f"Unresolved: {verdict.run.steps} steps of {format_ns(verdict.step_median_ns)} are too few to judge."
 
 
-def _name(cause: Cause) -> str:
-    words = ACTIVITY_WORDS[cause.activity]
-    place = _place(cause.where)
-    if cause.activity is Activity.COMPUTE:
+def name_cause(activity: Activity, where: Place) -> str:
+    """Name a cause within a sentence: `computing in augment, line 98`."""
+    words = ACTIVITY_WORDS[activity]
+    place = _place(where)
+    if activity is Activity.COMPUTE:
         return f"{words} {place}" if place else "computing in the workers"
     return f"{words} ({place})" if place else words
 

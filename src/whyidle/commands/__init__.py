@@ -42,6 +42,12 @@ COMMANDS = (
     ),
     Entry("report", "ReportCommand", "Show the verdict of a recorded run again."),
     Entry(
+        "compare",
+        "CompareCommand",
+        "Compare two recorded runs, before and after a change.",
+    ),
+    Entry("check", "CheckCommand", "Fail when a recorded run was starved: a gate for CI."),
+    Entry(
         "doctor", "DoctorCommand", "Tell what can be observed here, what cannot, and why."
     ),
     Entry(
@@ -122,7 +128,7 @@ def _dispatch(arguments: list[str]) -> int:
 
 def _render_help() -> str:
     lines = ["usage: whyidle COMMAND ...", "", _DESCRIPTION, "", "commands:"]
-    lines += [f"  {entry.name:<7} {entry.summary}" for entry in COMMANDS]
+    lines += [f"  {entry.name:<8} {entry.summary}" for entry in COMMANDS]
     return "\n".join([*lines, "", _EXAMPLE, ""])
 
 

@@ -88,3 +88,37 @@ def positive_seconds(text: str) -> float:
             f"expected a number of seconds above 0, got {text!r}"
         )
     return seconds
+
+
+def ratio(text: str) -> float:
+    """Parse a share, 0 to 1.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(
+            f"expected a share from 0 to 1, for example 0.10, got {text!r}"
+        )
+    return value
+
+
+def positive_ms(text: str) -> float:
+    """Parse a length of time in milliseconds.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not a finite number above 0.
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(
+            f"expected a number of milliseconds above 0, got {text!r}"
+        )
+    return value

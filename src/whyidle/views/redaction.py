@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from whyidle.model.comparison import Comparison
     from whyidle.model.findings import Cause, NotObserved, Place, Prescription, Verdict
 
 _FOLDERS = re.compile(r"(?<![^\s'\"=(,:\[])(?:~[\w.-]*|\.{1,2})?/(?:[^\s/'\"]+/)*")
@@ -36,6 +37,19 @@ def redact_verdict(verdict: Verdict) -> Verdict:
         causes=tuple(map(_redact_cause, verdict.causes)),
         prescriptions=tuple(map(_redact_prescription, verdict.prescriptions)),
         not_observed=tuple(map(_redact_missing, verdict.not_observed)),
+    )
+
+
+def redact_comparison(comparison: Comparison) -> Comparison:
+    """Give the same comparison with the folders of all paths hidden."""
+    return replace(
+        comparison,
+        before=redact_verdict(comparison.before),
+        after=redact_verdict(comparison.after),
+        sentence=hide_folders(comparison.sentence),
+        causes=tuple(
+            replace(one, where=_redact_place(one.where)) for one in comparison.causes
+        ),
     )
 
 

@@ -14,6 +14,7 @@ from whyidle.analysis.sentence import CLOSE_RATIO
 from whyidle.model.findings import Limit
 from whyidle.units import format_ns, format_ratio
 from whyidle.views import drawing, words
+from whyidle.views.place import draw_place
 from whyidle.views.redaction import HIDDEN, redact_verdict
 from whyidle.views.screen import ACCENT, LABEL_CELLS, QUIET, SECOND, Screen
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import PurePath
 
-    from whyidle.model.findings import Cause, Place, Verdict, WorkerSplit
+    from whyidle.model.findings import Cause, Verdict, WorkerSplit
 
 MAX_CAUSES = 4
 """More are named with their sum: the fifth cause is not what to begin with."""
@@ -182,7 +183,7 @@ def _causes(verdict: Verdict, screen: Screen) -> list[Text]:
     for at, cause in enumerate(shown):
         is_close = at == 1 and not is_device and cause.share >= CLOSE_RATIO * shown[0].share
         lines += _cause_row(at, cause, screen, is_close=is_close)
-        lines += _place(cause.where, screen)
+        lines += draw_place(cause.where, screen)
         if at < len(EVIDENCE_COUNT) and not is_device:
             lines += _reasons(cause, EVIDENCE_COUNT[at], said, screen)
     return lines + _rest(verdict, verdict.causes[len(shown) :], screen)
@@ -216,42 +217,6 @@ def _cause_row(at: int, cause: Cause, screen: Screen, *, is_close: bool) -> list
         title.append("  (close behind)", style=f"bold {ACCENT}")
     first = Text.assemble((f"{f'cause {at + 1}':<{LABEL_CELLS}}", QUIET), numbers)
     return screen.wrap(title, first, " " * first.cell_len)
-
-
-def _place(where: Place, screen: Screen) -> list[Text]:
-    """One line that says where, or two where one is too narrow; none when nothing is known."""
-    code, around = _code_place(where, screen), "  ".join(_surroundings(where))
-    said = [one for one in (code, screen.clean(around)) if one]
-    if cell_len("  ".join(said)) <= screen.content_cells:
-        said = ["  ".join(said)] if said else []
-    indent = " " * LABEL_CELLS
-    return [
-        line
-        for one in said
-        for line in screen.wrap(Text.assemble((one, ACCENT)), indent, indent)
-    ]
-
-
-def _code_place(where: Place, screen: Screen) -> str:
-    """Function, file and line; the path is cut to what fits."""
-    function = screen.shorten(where.function or "", screen.content_cells // 2)
-    if where.file is None:
-        return function
-    file = where.file if where.line is None else f"{where.file}:{where.line}"
-    gap = "  " if function else ""
-    room = screen.content_cells - cell_len(function) - len(gap)
-    return f"{function}{gap}{screen.shorten(file, room)}"
-
-
-def _surroundings(where: Place) -> list[str]:
-    """What a place says beside its code."""
-    named = (
-        ("transform", where.transform),
-        ("on", where.mount),
-        ("taken by", where.process),
-        ("only rank", where.rank),
-    )
-    return [f"{before} {value}" for before, value in named if value is not None]
 
 
 def _reasons(

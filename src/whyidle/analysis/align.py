@@ -263,7 +263,9 @@ def _batches(run: RunTables, journal: int, workers: pl.DataFrame) -> Batches:
         table = run.tables[name].select(key + wanted).unique(key)
         rows = rows.join(table, on=key, how="left", suffix=f"_{name}")
     received = run.tables["receive"].filter(pl.col("journal") == journal)
-    received = received.select(pl.col("iteration").cast(pl.Int64), "batch", "cpu_ns")
+    received = received.select(
+        pl.col("iteration").cast(pl.Int64), "batch", "start_ns", "end_ns", "cpu_ns"
+    )
     key = ["iteration", "batch"]
     rows = rows.join(received.unique(key), on=key, how="left", suffix="_receive")
     return _to_batches(rows.unique(["iteration", "batch"]).sort("iteration", "batch"))
@@ -293,6 +295,8 @@ def _to_batches(rows: pl.DataFrame) -> Batches:
         sent_ns=_ints(rows, "sent_ns"),
         handoff_cpu_ns=_ints(rows, "cpu_ns_handoff"),
         receive_cpu_ns=_ints(rows, "cpu_ns_receive"),
+        receive_start_ns=_ints(rows, "start_ns_receive"),
+        receive_end_ns=_ints(rows, "end_ns_receive"),
         size_bytes=_ints(rows, "bytes"),
         tensor_count=_ints(rows, "tensors"),
         minor_faults=_ints(rows, "minor_faults"),
@@ -420,4 +424,5 @@ def _build_machine(run: RunTables) -> Machine:
             for row in run.tables["mount"].iter_rows(named=True)
             for kind, _, point in [str(row["text"]).partition("\0")]
         },
+        quota_cpus=run.manifest.get("cpu_quota"),
     )

@@ -223,7 +223,7 @@ def _add_fetches(
         computing_ns,
         _on_cpu_places(rank, on_path),
     )
-    for wait, wait_ns in _deal_blocked(timeline, rank, on_path, parts["blocked"]).items():
+    for wait, wait_ns in deal_blocked(timeline, rank, on_path, parts["blocked"]).items():
         activity = ACTIVITY_OF_WAIT.get(wait, Activity.UNEXPLAINED)
         if wait == Wait.NONE:
             _add_places(
@@ -399,7 +399,7 @@ def _add_places(
         )
 
 
-def _deal_blocked(
+def deal_blocked(
     timeline: Timeline,
     rank: RankTimeline,
     on_path: dict[int, tuple[IntArray, IntArray]],

@@ -92,6 +92,10 @@ class Batches(_Table):
     """CPU time of the feeder thread for it; -1 unknown."""
     receive_cpu_ns: IntArray
     """CPU time of the loop for taking it off the queue; -1 unknown."""
+    receive_start_ns: IntArray
+    """When the loop began to take it off the queue (or to wait for something to be there); -1 unknown."""
+    receive_end_ns: IntArray
+    """When it had been taken off; -1 unknown."""
     size_bytes: IntArray
     """Bytes in tensors and arrays; -1 unknown."""
     tensor_count: IntArray
@@ -286,6 +290,8 @@ class Machine:
     process_counters: Mapping[tuple[int, str], Series]
     """(pid, name) to series."""
     mounts: Mapping[int, Mount]
+    quota_cpus: float | None = None
+    """CPU quota of the command's cgroup when it was started, in CPUs; None: none, or not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,673 @@
+"""Event simulation of PyTorch's DataLoader, its CPUs, its storage, its locks and the loop's device.
+
+NOTE [semantics]
+    What the loader does, as torch's own code has it: indices of `prefetch * workers` batches are sent at the start of
+    a pass, and of one more for each batch handed to the loop, not for each one finished. In order, batch after batch
+    goes to the workers in turn, whatever their load; out of order, only to one with fewer than `prefetch` tasks. All
+    workers put into one result queue, which the loop empties itself inside next(), batches that it does not want yet
+    included, or which a pin thread empties. Queues of results are not bounded. A worker of an iterable data set that
+    has no more data says so, and is given no further tasks.
+
+NOTE [processor sharing in virtual time]
+    Ready tasks share the CPUs evenly: each runs at rate min(1, cpus / ready). Instead of touching all of them
+    whenever one comes or goes, a clock runs at the common rate, and a task ends when that clock reaches its own
+    work plus the reading at its start: one heap operation a change.
+
+All times are ns, floats. Nothing here is random: equal input gives equal output.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from enum import IntEnum
+from heapq import heappop, heappush
+from math import inf
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    FloatArray = NDArray[np.float64]
+
+
+class Kind(IntEnum):
+    """What a phase of work needs."""
+
+    CPU = 0
+    """Core-ns, shared with others."""
+    WAIT = 1
+    """Passes by itself: a sleep, an answer over the network."""
+    STORAGE = 2
+    """One of the storage's slots for this long."""
+    LOCKED_CPU = 3
+    """The lock that all workers share, and core-ns while holding it."""
+    LOCKED_WAIT = 4
+    """The same lock, held for a time that passes by itself."""
+    LAUNCH = 5
+    """Loop only: work for the device, begun at once or when the device is free."""
+    SYNC = 6
+    """Loop only: wait until the device is free."""
+    BUSY = 7
+    """Computing that does not have to share its CPU, but takes one away: the kernel serves a thread that sleeps a lot
+    before those that compute."""
+
+
+Phase = tuple[Kind, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How the loader is set up."""
+
+    workers: int
+    prefetch: int = 2
+    in_order: bool = True
+    pinned: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """What the machine gives."""
+
+    cpus: float = inf
+    """CPUs that the run may use."""
+    quota_cpus: float | None = None
+    """CPU time a period, in CPUs; None: no quota."""
+    period_ns: float = 100_000_000.0
+    """Length of a quota period; the kernel's default."""
+    rivals: float = 0.0
+    """Ready tasks of other processes on the same CPUs, mean; each weighs as much as one of ours."""
+    storage_slots: int | None = None
+    """Requests that storage serves side by side; None: as many as come."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassStart:
+    """The beginning of a pass over the data."""
+
+    gap_ns: float
+    """From the last batch's step to the first ask: the old iterator ends, the new one is made."""
+    ready_ns: float
+    """From the sending of the first indices until workers can take them up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What is to be done, (batches,) each."""
+
+    phases: Sequence[Sequence[Phase]]
+    """Making of each batch."""
+    width: Sequence[float]
+    """Threads that compute while a batch's CPU phases run."""
+    handoff_ns: Sequence[float]
+    """From the end of a fetch (or of its worker's handoff before) until its result lies in the queue."""
+    receive: Sequence[Sequence[Phase]]
+    """Taking a result that lies there off the queue, on the loop or on the pin thread."""
+    receive_fresh: Sequence[Sequence[Phase]]
+    """The same by a loop that waited for it."""
+    handoff_held_ns: Sequence[float]
+    """What a handoff takes longer while its worker makes the next batch: both need one interpreter lock."""
+    receive_held_ns: Sequence[float]
+    """What a receipt takes longer while the sender makes another batch."""
+    pin_ns: Sequence[float]
+    """Pinning, on the pin thread."""
+    deliver_ns: Sequence[float]
+    """Inside next() behind the receipt: drawing indices, sending them."""
+    step: Sequence[Sequence[Phase]]
+    """The loop's own code behind each batch."""
+    starts: Mapping[int, PassStart] = field(default_factory=dict)
+    """Batches that begin a pass, other than the first one."""
+    shares: tuple[int, ...] | None = None
+    """Iterable data sets: batches that each worker has a pass; None: any worker makes any batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What happened."""
+
+    ask_ns: FloatArray
+    got_ns: FloatArray
+    """(batches,) in the order of delivery."""
+    device_free_ns: FloatArray
+    """When the device has done all that was launched before each `got_ns`."""
+    end_ns: float
+    """End of the last step, the device included."""
+    device_busy_ns: float
+    cpu_ns: float
+    """CPU time used by the run."""
+    rival_cpu_ns: float
+    """CPU time that the rivals got."""
+    worker_queue_ns: float
+    """Being ready without a CPU, all workers."""
+    loop_queue_ns: float
+    """The same of the loop."""
+    full_ratio: float
+    """Part of the time in which a thread that wakes up finds no CPU free, 0 to 1."""
+    lock_wait_ns: float
+    """Waiting for the lock, all workers."""
+    storage_wait_ns: float
+    """Waiting for a slot of the storage, all workers."""
+
+    def mean_step_ns(self, first: int = 0) -> float:
+        """Mean time a step from batch `first` to the last one, the device's backlog included.
+
+        A loop that never waits for its device asks ever earlier; what counts is when the work is done.
+        """
+        done = np.maximum(self.got_ns, self.device_free_ns)
+        return float((done[-1] - done[first]) / max(1, len(done) - 1 - first))
+
+
+def simulate(work: Work, settings: Settings, host: Host) -> Outcome:
+    """Run a loader.
+
+    Args:
+        work: What is to be done, at least one batch.
+        settings: The loader's arguments; `workers=0` makes batches inside next().
+        host: The machine.
+
+    Returns:
+        An Outcome.
+    """
+    return _Run(work, settings, host).run()
+
+
+class _LoopState(IntEnum):
+    """What the loop is at."""
+
+    WANTS = 0
+    """Inside next(), nothing to take."""
+    RECEIVES = 1
+    """Takes a result off the queue."""
+    MAKES = 2
+    """Makes a batch itself."""
+    DELIVERS = 3
+    """Hands a batch over."""
+    STEPS = 4
+    """Runs its own code."""
+    BEGINS = 5
+    """Begins a pass."""
+    ENDED = 6
+
+
+_NO_DATA = -1
+"""Content of a task whose worker has no more data."""
+
+
+class _Run:
+    """One simulation. Whoever waits is a number: workers from 0, the loop, the pin thread, then tasks under way."""
+
+    def __init__(self, work: Work, settings: Settings, host: Host) -> None:
+        self.work, self.settings, self.host = work, settings, host
+        self.count = len(work.phases)
+        workers = settings.workers
+        self.loop, self.pin, self.flight = workers, workers + 1, workers + 2
+        self.cpus = _Cpus(host)
+        self.timers: list[tuple[float, int, int]] = []
+        self.serial = 0
+        self.program: list[Sequence[Phase]] = [()] * (workers + 2)
+        self.position = [0] * (workers + 2)
+        self.width = [1.0] * (workers + 2)
+        self.lock, self.storage = _Slots(1), _Slots(host.storage_slots)
+        self._begin_loader(workers)
+        self.state = _LoopState.WANTS
+        self.ask_ns: list[float] = []
+        self.got_ns: list[float] = []
+        self.free_at_got_ns: list[float] = []
+        self.device_free = self.device_busy = 0.0
+
+    def _begin_loader(self, workers: int) -> None:
+        self.task = [-1] * workers
+        self.queues: list[deque[int]] = [deque() for _ in range(workers)]
+        self.outstanding = [0] * workers
+        self.feeder_free = [0.0] * workers
+        self.content: list[int] = []
+        self.owner: list[int] = []
+        self.turn = self.wanted = self.delivered = self.next_content = 0
+        self.results: deque[int] = deque()
+        self.to_pin: deque[int] = deque()
+        self.pinning = self.receiving = -1
+        self.ready: set[int] = set()
+        self._open_pass(0)
+
+    def run(self) -> Outcome:
+        """Run to the end of the last step."""
+        self._prime(0.0)
+        self._ask()
+        while self.state is not _LoopState.ENDED:
+            self._advance()
+        return Outcome(
+            ask_ns=np.array(self.ask_ns),
+            got_ns=np.array(self.got_ns),
+            device_free_ns=np.array(self.free_at_got_ns),
+            end_ns=max(self.cpus.now, self.device_free),
+            device_busy_ns=self.device_busy,
+            cpu_ns=self.cpus.used_ns,
+            rival_cpu_ns=self.cpus.rival_ns,
+            worker_queue_ns=sum(
+                self.cpus.queue_ns.get(who, 0.0) for who in range(self.loop)
+            ),
+            loop_queue_ns=self.cpus.queue_ns.get(self.loop, 0.0),
+            full_ratio=self.cpus.full_ns / max(1.0, self.cpus.now),
+            lock_wait_ns=self.lock.wait_ns,
+            storage_wait_ns=self.storage.wait_ns,
+        )
+
+    # --- time -------------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """Go to the next event and let whoever waited for it go on."""
+        timer = self.timers[0][0] if self.timers else inf
+        who = self.cpus.advance(timer)
+        if who is None and self.timers and self.timers[0][0] <= self.cpus.now:
+            who = heappop(self.timers)[2]
+        if who is None:
+            return
+        if who >= self.flight:
+            self._arrive(who - self.flight)
+        else:
+            self._end_phase(who)
+
+    def _wake(self, when: float, who: int) -> None:
+        self.serial += 1
+        heappush(self.timers, (when, self.serial, who))
+
+    # --- programs: what a worker, the loop or the pin thread does, phase by phase --------------------
+
+    def _start(self, who: int, program: Sequence[Phase], width: float = 1.0) -> None:
+        self.program[who], self.position[who], self.width[who] = program, 0, width
+        self._go_on(who)
+
+    def _go_on(self, who: int) -> None:
+        """Begin phases until one takes time, or the program is over."""
+        program = self.program[who]
+        while self.position[who] < len(program):
+            kind, amount = program[self.position[who]]
+            if self._begin_phase(who, kind, amount):
+                return
+            self.position[who] += 1
+        self._end_program(who)
+
+    def _begin_phase(self, who: int, kind: Kind, amount: float) -> bool:
+        """Begin a phase; False when it takes no time."""
+        now = self.cpus.now
+        if kind is Kind.CPU:
+            self.cpus.add(who, amount, self.width[who])
+        elif kind is Kind.WAIT:
+            self._wake(now + amount, who)
+        elif kind is Kind.BUSY:
+            self.cpus.reserve(1)
+            self._wake(now + amount, who)
+        elif kind is Kind.STORAGE:
+            if self.storage.take(who, amount, now):
+                self._wake(now + amount, who)
+        elif kind in (Kind.LOCKED_CPU, Kind.LOCKED_WAIT):
+            if self.lock.take(who, amount, now):
+                self._hold(who, kind, amount)
+        elif kind is Kind.SYNC and self.device_free > now:
+            self._wake(self.device_free, who)
+        else:
+            if kind is Kind.LAUNCH:
+                self.device_free = max(self.device_free, now) + amount
+                self.device_busy += amount
+            return False
+        return True
+
+    def _hold(self, who: int, kind: Kind, amount: float) -> None:
+        if kind is Kind.LOCKED_CPU:
+            self.cpus.add(who, amount, self.width[who])
+        else:
+            self._wake(self.cpus.now + amount, who)
+
+    def _end_phase(self, who: int) -> None:
+        kind = self.program[who][self.position[who]][0]
+        now = self.cpus.now
+        if kind is Kind.BUSY:
+            self.cpus.reserve(-1)
+        elif kind is Kind.STORAGE and (waiter := self.storage.give_back(now)):
+            self._wake(now + waiter[1], waiter[0])
+        elif kind in (Kind.LOCKED_CPU, Kind.LOCKED_WAIT) and (
+            waiter := self.lock.give_back(now)
+        ):
+            self._hold(
+                waiter[0], self.program[waiter[0]][self.position[waiter[0]]][0], waiter[1]
+            )
+        self.position[who] += 1
+        self._go_on(who)
+
+    def _end_program(self, who: int) -> None:
+        if who == self.loop:
+            self._end_loop_program()
+        elif who == self.pin:
+            self._end_pin()
+        else:
+            self._end_fetch(who)
+
+    # --- workers ------------------------------------------------------------------------------------
+
+    def _prime(self, ready_ns: float) -> None:
+        """Send the first indices of a pass to workers that take them up `ready_ns` later."""
+        workers = self.settings.workers
+        for worker in range(workers):
+            self.task[worker] = -1
+            if ready_ns > 0:
+                self.task[worker] = -2
+                self._start(worker, ((Kind.WAIT, ready_ns),))
+        for _ in range(workers * self.settings.prefetch):
+            self._send()
+
+    def _send(self) -> None:
+        """Send the indices of one batch, if there is one and a worker to take it (`_try_put_index`)."""
+        workers, prefetch = self.settings.workers, self.settings.prefetch
+        if self.next_content >= self.pass_end:
+            return
+        for _ in range(workers):
+            worker = self.turn
+            self.turn = (worker + 1) % workers
+            if self.alive[worker] and (
+                self.settings.in_order or self.outstanding[worker] < prefetch
+            ):
+                break
+        else:
+            return
+        task = len(self.content)
+        self.content.append(self._draw(worker))
+        self.owner.append(worker)
+        self.outstanding[worker] += 1
+        self.queues[worker].append(task)
+        if self.task[worker] == -1:
+            self._take_up(worker)
+
+    def _draw(self, worker: int) -> int:
+        """Next batch of a map-style data set, or of a worker's own stream."""
+        if self.work.shares is not None:
+            if self.left[worker] <= 0:
+                return _NO_DATA
+            self.left[worker] -= 1
+        self.next_content += 1
+        return self.next_content - 1
+
+    def _take_up(self, worker: int) -> None:
+        self.task[worker] = -1
+        if self.queues[worker]:
+            task = self.queues[worker].popleft()
+            content = self.content[task]
+            self.task[worker] = task
+            if content == _NO_DATA:
+                self._start(worker, ())
+            else:
+                self._start(worker, self.work.phases[content], self.work.width[content])
+
+    def _end_fetch(self, worker: int) -> None:
+        task = self.task[worker]
+        if task >= 0:
+            content = self.content[task]
+            handoff = 0.0
+            if content >= 0:
+                handoff = self.work.handoff_ns[content]
+                if self.queues[worker] and self.content[self.queues[worker][0]] >= 0:
+                    handoff += self.work.handoff_held_ns[content]
+            sent = max(self.cpus.now, self.feeder_free[worker]) + handoff
+            self.feeder_free[worker] = sent
+            self._wake(sent, self.flight + task)
+        self._take_up(worker)
+
+    def _arrive(self, task: int) -> None:
+        """A result lies in the queue of the workers."""
+        if self.settings.pinned:
+            self.to_pin.append(task)
+            self._pin_next()
+        else:
+            self._offer(task)
+
+    def _pin_next(self) -> None:
+        if self.pinning < 0 and self.to_pin:
+            self.pinning = self.to_pin.popleft()
+            content = self.content[self.pinning]
+            program: tuple[Phase, ...] = ()
+            if content >= 0:
+                receipt = self._receipt(self.pinning, is_fresh=False)
+                program = (*receipt, (Kind.CPU, self.work.pin_ns[content]))
+            self._start(self.pin, program)
+
+    def _end_pin(self) -> None:
+        task, self.pinning = self.pinning, -1
+        self._offer(task)
+        self._pin_next()
+
+    def _offer(self, task: int) -> None:
+        self.results.append(task)
+        if self.state is _LoopState.WANTS:
+            self._look(is_fresh=True)
+
+    # --- the loop -----------------------------------------------------------------------------------
+
+    def _ask(self) -> None:
+        self.ask_ns.append(self.cpus.now)
+        if self.settings.workers:
+            self._look()
+            return
+        content = self.next_content
+        self.next_content += 1
+        self.state = _LoopState.MAKES
+        deliver = (Kind.WAIT, self.work.deliver_ns[content])
+        self._start(
+            self.loop, (deliver, *self.work.phases[content]), self.work.width[content]
+        )
+
+    def _look(self, *, is_fresh: bool = False) -> None:
+        """Inside next(): take what is there, or wait."""
+        self.state = _LoopState.WANTS
+        self._skip_ended()
+        if self.settings.in_order and self.wanted in self.ready:
+            self.ready.discard(self.wanted)
+            self._deliver(self.wanted)
+        elif self.results:
+            self.receiving = self.results.popleft()
+            self.state = _LoopState.RECEIVES
+            content = self.content[self.receiving]
+            is_here = content >= 0 and not self.settings.pinned
+            self._start(
+                self.loop,
+                self._receipt(self.receiving, is_fresh=is_fresh) if is_here else (),
+            )
+
+    def _receipt(self, task: int, *, is_fresh: bool) -> Sequence[Phase]:
+        content, owner = self.content[task], self.owner[task]
+        receive = (self.work.receive_fresh if is_fresh else self.work.receive)[content]
+        held_ns = self.work.receive_held_ns[content]
+        if held_ns > 0 and self.task[owner] >= 0:
+            return (*receive, (Kind.WAIT, held_ns))
+        return receive
+
+    def _skip_ended(self) -> None:
+        """Tasks of a worker that has ended never get a result."""
+        while (
+            self.wanted < len(self.content)
+            and not self.alive[self.owner[self.wanted]]
+            and self.content[self.wanted] == _NO_DATA
+        ):
+            self.wanted += 1
+
+    def _end_receive(self) -> None:
+        task = self.receiving
+        if self.content[task] == _NO_DATA:
+            self._lose_worker(self.owner[task])
+        elif self.settings.in_order and task != self.wanted:
+            self.ready.add(task)
+        else:
+            self._deliver(task)
+            return
+        self._look()
+
+    def _lose_worker(self, worker: int) -> None:
+        if self.alive[worker]:
+            self.alive[worker] = False
+            self._send()
+
+    def _deliver(self, task: int) -> None:
+        self.state = _LoopState.DELIVERS
+        self.wanted = task + 1 if self.settings.in_order else self.wanted
+        self.outstanding[self.owner[task]] -= 1
+        self.delivering = self.content[task]
+        self._start(self.loop, ((Kind.WAIT, self.work.deliver_ns[self.delivering]),))
+
+    def _end_loop_program(self) -> None:
+        state = self.state
+        if state is _LoopState.RECEIVES:
+            self._end_receive()
+        elif state is _LoopState.MAKES:
+            self._hand_over(self.next_content - 1)
+        elif state is _LoopState.DELIVERS:
+            self._send()
+            self._hand_over(self.delivering)
+        elif state is _LoopState.STEPS:
+            self._end_step()
+        elif state is _LoopState.BEGINS:
+            self._begin_pass()
+
+    def _hand_over(self, content: int) -> None:
+        self.got_ns.append(self.cpus.now)
+        self.free_at_got_ns.append(self.device_free)
+        self.delivered += 1
+        self.state = _LoopState.STEPS
+        self._start(self.loop, self.work.step[content])
+
+    def _end_step(self) -> None:
+        if self.delivered >= self.count:
+            self.state = _LoopState.ENDED
+        elif self.delivered >= self.pass_end:
+            self.state = _LoopState.BEGINS
+            self._start(self.loop, ((Kind.WAIT, self.work.starts[self.delivered].gap_ns),))
+        else:
+            self._ask()
+
+    def _begin_pass(self) -> None:
+        start = self.work.starts[self.delivered]
+        self._open_pass(self.delivered)
+        self._prime(start.ready_ns)
+        self._ask()
+
+    def _open_pass(self, first: int) -> None:
+        self.pass_end = min(
+            (at for at in self.work.starts if at > first), default=self.count
+        )
+        self.alive = [True] * self.settings.workers
+        self.left = list(self.work.shares or ())
+        self.outstanding = [0] * self.settings.workers
+        self.turn = 0
+        self.wanted = len(self.content)
+
+
+class _Slots:
+    """Something that serves few at a time, first come, first served."""
+
+    def __init__(self, count: int | None) -> None:
+        self.free = inf if count is None else count
+        self.queue: deque[tuple[int, float, float]] = deque()
+        self.wait_ns = 0.0
+
+    def take(self, who: int, amount: float, now: float) -> bool:
+        """Take a slot; False: queue for one."""
+        if self.free > 0:
+            self.free -= 1
+            return True
+        self.queue.append((who, amount, now))
+        return False
+
+    def give_back(self, now: float) -> tuple[int, float] | None:
+        """Give a slot to whoever has waited longest: (who, amount); None when nobody has."""
+        if not self.queue:
+            self.free += 1
+            return None
+        who, amount, since = self.queue.popleft()
+        self.wait_ns += now - since
+        return who, amount
+
+
+class _Cpus:
+    """See NOTE [processor sharing in virtual time]; it also keeps the clock and the quota."""
+
+    def __init__(self, host: Host) -> None:
+        self.count, self.rivals = host.cpus, host.rivals
+        self.quota_ns = (
+            None if host.quota_cpus is None else host.quota_cpus * host.period_ns
+        )
+        self.period_ns = host.period_ns
+        self.budget = inf if self.quota_ns is None else self.quota_ns
+        self.period_end = inf if self.quota_ns is None else host.period_ns
+        self.now = self.virtual = 0.0
+        self.load = 0.0
+        self.reserved = 0
+        self.rate = 1.0
+        self.heap: list[tuple[float, int, int, float, float]] = []
+        self.queue_ns: dict[int, float] = {}
+        self.serial = 0
+        self.used_ns = self.rival_ns = self.full_ns = 0.0
+        self.full = 0.0
+        self._set_rate()
+
+    def add(self, who: int, amount: float, width: float) -> None:
+        """Make a task ready."""
+        self.serial += 1
+        heappush(
+            self.heap, (self.virtual + amount, self.serial, who, width, self.now + amount)
+        )
+        self.load += width
+        self._set_rate()
+
+    def reserve(self, count: int) -> None:
+        """Take CPUs away from those who share them, or give them back."""
+        self.reserved += count
+        self._set_rate()
+
+    def advance(self, until: float) -> int | None:
+        """Go on to a moment, or to the first task that ends before it: who that was, or None."""
+        if not self.heap:
+            self._pass_time(until)
+            return None
+        rate = self.rate if self.budget > 0 else 0.0
+        ends = self.now + (self.heap[0][0] - self.virtual) / rate if rate else inf
+        if self.quota_ns is not None:
+            dry = self.now + self.budget / (self.load * rate) if rate else inf
+            until = min(until, self.period_end, dry)
+        if ends <= until:
+            self._pass_time(ends)
+            _, _, who, width, alone = heappop(self.heap)
+            self.queue_ns[who] = self.queue_ns.get(who, 0.0) + ends - alone
+            self.load = self.load - width if self.heap else 0.0
+            self._set_rate()
+            return who
+        self._pass_time(until)
+        return None
+
+    def _set_rate(self) -> None:
+        ready = self.load + self.rivals
+        count = max(0.0, self.count - self.reserved)
+        self.rate = 1.0 if ready <= count else count / ready
+        self.full = min(1.0, max(0.0, ready + self.reserved + 1.0 - self.count))
+
+    def _pass_time(self, to: float) -> None:
+        elapsed = to - self.now
+        self.now = to
+        self.full_ns += elapsed * self.full
+        if self.quota_ns is not None and self.budget <= 0:
+            ours = 0.0
+            alone = min(1.0, self.count / self.rivals) if self.rivals else 0.0
+            self.rival_ns += elapsed * self.rivals * alone
+        else:
+            ours = elapsed * self.rate
+            self.rival_ns += ours * self.rivals
+        self.virtual += ours
+        self.used_ns += ours * self.load + elapsed * self.reserved
+        if self.quota_ns is not None:
+            self.budget = max(0.0, self.budget - ours * self.load)
+            if self.budget < 1.0:
+                self.budget = 0.0
+            while to >= self.period_end:
+                self.period_end += self.period_ns
+                self.budget = self.quota_ns

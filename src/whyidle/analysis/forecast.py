@@ -79,7 +79,9 @@ class Change:
     """What is left of drawing indices."""
     loop_removed: tuple[tuple[Label, float], ...] = ()
     """Causes in the loop's own code, and the factor that is left of each."""
-    balanced_shards: bool = False
+    lock_removed: bool = False
+    """Workers no longer wait for one another at a lock they share."""
+    rebalanced: bool = False
     """Every worker of an iterable data set has a part of the data."""
     data_free: bool = False
     """Batches cost nothing: the ceiling of all changes of the loader."""
@@ -191,6 +193,8 @@ def _edit_work(model: LoaderModel, change: Change) -> LoaderModel:
         amount = (
             part.amount_ns * factors.get(part.label, 1.0) if part.label else part.amount_ns
         )
+        if change.lock_removed and part.label and part.label.activity is Activity.LOCK:
+            amount = amount * 0.0
         if part.label in change.trimmed:
             amount = np.minimum(amount, np.percentile(amount, TRIM_PERCENTILE))
         if change.parallel_reads and _is_request(part):
@@ -331,7 +335,7 @@ def _edit_settings(model: LoaderModel, change: Change) -> LoaderModel:
         )
     if change.persistent and not model.persistent:
         starts = {at: PassStart(gap_ns=HANDSHAKE_NS, ready_ns=0.0) for at in starts}
-    if change.balanced_shards:
+    if change.rebalanced:
         shares = None
     return replace(model, settings=settings, starts=starts, shares=shares)
 

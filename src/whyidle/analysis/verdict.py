@@ -24,6 +24,7 @@ from whyidle.analysis.regimes import (
 )
 from whyidle.analysis.sentence import write_sentence
 from whyidle.analysis.splits import split_workers
+from whyidle.analysis.workload import Label, build_model
 from whyidle.model.findings import (
     Activity,
     Cause,
@@ -36,6 +37,7 @@ from whyidle.model.findings import (
 
 if TYPE_CHECKING:
     from whyidle.analysis.ledger import Blame
+    from whyidle.analysis.workload import LoaderModel, Withheld
     from whyidle.model.events import RunTables
     from whyidle.model.findings import Place, Regime
     from whyidle.model.timeline import IntArray, RankTimeline, Timeline
@@ -68,6 +70,8 @@ class _Judged:
     contention: Contention
     blames: list[Blame]
     workers: tuple[WorkerSplit, ...]
+    model: LoaderModel | Withheld
+    """The loader as a simulation, its parts named by the blames; or why there is none."""
 
 
 def judge(run: RunTables) -> Verdict:
@@ -126,7 +130,14 @@ def _judge_rank(timeline: Timeline, rank: RankTimeline) -> _Judged:
         contention,
         blames,
         split_workers(rank),
+        build_model(timeline, rank, _labels(blames, split.idle.total_ns())),
     )
+
+
+def _labels(blames: list[Blame], idle_ns: int) -> list[Label]:
+    """Name what the simulation keeps apart: what is going to be a cause."""
+    folded = _fold_small(_join_equal(blames), idle_ns)
+    return list(dict.fromkeys(Label(blame.activity, blame.where) for blame in folded))
 
 
 def _causes(judged: list[_Judged], idle_ns: int) -> tuple[Cause, ...]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from scenarios.harness import Result, run_scenario, wait_for_quiet
 from scenarios.surroundings import missing_needs, sweep
-from scenarios.truth import Scenario, load_scenario, scenario_names
+from scenarios.truth import SPLITS, Scenario, load_scenario, scenario_names
 
 SHOWN_CAUSES = 2
 
@@ -27,9 +27,13 @@ def main() -> int:
     for left in sweep():
         print(f"removed {left}, left by a run that was killed")
     scenarios = [load_scenario(name) for name in args.names or scenario_names()]
+    if not args.names and not args.list:
+        scenarios = [it for it in scenarios if it.split == args.split]
     if args.list:
         for scenario in scenarios:
-            print(f"{scenario.name:20} {scenario.kind:13} {scenario.title}")
+            print(
+                f"{scenario.name:24} {scenario.kind:13} {scenario.split:9} {scenario.title}"
+            )
         return 0
     results = list(run_all(scenarios, args))
     print_summary(results)
@@ -64,6 +68,9 @@ def parse_arguments() -> argparse.Namespace:
         metavar="S",
         help="wait so long for a quiet machine",
     )
+    parser.add_argument(
+        "--split", choices=SPLITS, default="dev", help="which ones when none is named"
+    )
     parser.add_argument("--list", action="store_true", help="only list the scenarios")
     return parser.parse_args()
 
@@ -78,7 +85,7 @@ def run_all(scenarios: list[Scenario], args: argparse.Namespace) -> Iterator[Res
             result = known[key]
         elif missing := missing_needs(scenario.needs):
             print(
-                f"{number:3}/{len(jobs)} {scenario.name:20} skipped: needs {', '.join(missing)}"
+                f"{number:3}/{len(jobs)} {scenario.name:24} skipped: needs {', '.join(missing)}"
             )
             continue
         else:
@@ -129,7 +136,7 @@ def render_result(scenario: Scenario, result: Result) -> str:
     setting = scenario.settings[result.setting]
     numbers = f"{setting.workers}w {setting.batch_size}b {setting.step_ms:g}ms"
     head = (
-        f"{result.name:20} {result.setting} {numbers:14}{'cured' if result.cured else '':6}"
+        f"{result.name:24} {result.setting} {numbers:14}{'cured' if result.cured else '':6}"
     )
     if result.failure:
         return f"{head} —  {result.failure}"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
@@ -71,7 +73,7 @@ def run_scenario(
     parts = dict(scenario.cured_environment if cured else scenario.environment)
     if weight is not None and "neighbours" not in scenario.environment:
         parts["weight"] = {"factor": weight}
-    with prepare(parts) as surroundings:
+    with one_at_a_time(), prepare(parts) as surroundings:
         command = script_command(
             scenario, setting, surroundings, seconds=seconds, cured=cured
         )
@@ -101,6 +103,15 @@ def run_scenario(
         )
 
 
+@contextlib.contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Wait until no other scenario runs on this machine: two at a time would disturb each other."""
+    path = Path(tempfile.gettempdir()) / "whyidle-scenarios.lock"
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def script_command(
     scenario: Scenario,
     setting: int,
@@ -112,6 +123,7 @@ def script_command(
     """Give the command a person would type; `cured` may name the one cause that is removed."""
     return [
         sys.executable,
+        *scenario.launcher,
         str(scenario.script),
         *(surroundings.fill(argument) for argument in scenario.arguments),
         *scenario.settings[setting].arguments(),

@@ -30,6 +30,8 @@ PR_SET_PDEATHSIG = 1
 CFS_PERIOD_US = 100_000
 DEFAULT_CPU_SHARES = 1024
 START_SECONDS = 10.0
+SERVER_SHARES = 128 * DEFAULT_CPU_SHARES
+"""Twice what `--weight 64` gives the training."""
 
 
 @dataclass(slots=True)
@@ -85,12 +87,16 @@ NEEDS: dict[str, Callable[[], bool]] = {
     "cpus-2": lambda: len(os.sched_getaffinity(0)) >= 2,
     "cv2": lambda: can_import("cv2"),
     "h5py": lambda: can_import("h5py"),
+    "lmdb": lambda: can_import("lmdb"),
+    "pyarrow": lambda: can_import("pyarrow"),
+    "s3": lambda: can_import("moto.server") and can_import("boto3"),
+    "s3fs": lambda: can_import("s3fs"),
 }
 
 
 def can_import(name: str) -> bool:
     """Say whether a module can be imported here; fusepy also needs libfuse."""
-    if importlib.util.find_spec(name) is None:
+    if importlib.util.find_spec(name.partition(".")[0]) is None:
         return False
     probe = [sys.executable, "-c", f"import {name}"]
     return subprocess.run(probe, capture_output=True, check=False).returncode == 0
@@ -122,6 +128,20 @@ def helper(
         stop(process)
         if process.stdout:
             process.stdout.close()
+
+
+@contextlib.contextmanager
+def server(
+    surroundings: Surroundings, script: str, *arguments: str
+) -> Iterator[subprocess.Popen[str]]:
+    """Run a helper that stands for another machine, so it goes first: that one is not busy when this one is."""
+    with contextlib.ExitStack() as stack:
+        process = stack.enter_context(helper(surroundings, script, *arguments))
+        if NEEDS["root"]() and NEEDS["cgroup1-cpu"]():
+            cgroup = stack.enter_context(new_cgroup("cpu"))
+            (cgroup / "cpu.shares").write_text(str(SERVER_SHARES))
+            (cgroup / "cgroup.procs").write_text(str(process.pid))
+        yield process
 
 
 def stop(process: subprocess.Popen[str]) -> None:
@@ -179,9 +199,13 @@ def fuse(
     read_delay_ms: float = 0.0,
     metadata_delay_ms: float = 0.0,
     page_cache: bool = False,
+    stretch: int = 0,
     plain: bool = False,
 ) -> Iterator[None]:
-    """A folder of small files behind a slow FUSE mount, or in the open when `plain`: `{fuse}`."""
+    """A folder of small files behind a slow FUSE mount, or in the open when `plain`: `{fuse}`.
+
+    With `stretch`, only every other stretch of so many files is slow.
+    """
     source = surroundings.scratch / "files"
     source.mkdir()
     content = os.urandom(file_bytes)
@@ -199,9 +223,10 @@ def fuse(
         str(mount_point),
         f"--read-delay-ms={read_delay_ms}",
         f"--metadata-delay-ms={metadata_delay_ms}",
+        f"--stretch={stretch}",
         *(["--page-cache"] if page_cache else []),
     ]
-    with helper(surroundings, "slow_files.py", *arguments):
+    with server(surroundings, "slow_files.py", *arguments):
         try:
             wait_until(lambda: os.path.ismount(mount_point), "the FUSE mount")
             yield
@@ -211,9 +236,16 @@ def fuse(
 
 @contextlib.contextmanager
 def disk(
-    surroundings: Surroundings, *, file_bytes: int, read_bytes_per_second: int | None = None
+    surroundings: Surroundings,
+    *,
+    file_bytes: int,
+    read_bytes_per_second: int | None = None,
+    lmdb_record_bytes: int | None = None,
 ) -> Iterator[None]:
-    """One large file on an ext4 loop device of limited bandwidth: `{disk}`, mounted at `{disk_mount}`."""
+    """One large file on an ext4 loop device of limited bandwidth: `{disk}`, mounted at `{disk_mount}`.
+
+    With `lmdb_record_bytes` it is an LMDB file of such records, under the keys 00000000, 00000001, ….
+    """
     with contextlib.ExitStack() as stack:
         backing = surroundings.scratch / "disk.img"
         with backing.open("wb") as file:
@@ -226,7 +258,10 @@ def disk(
         run_quietly("mount", device, str(mount_point))
         stack.callback(run_quietly, "umount", "-l", str(mount_point))
         path = mount_point / "records.bin"
-        write_uncached(path, file_bytes)
+        if lmdb_record_bytes is None:
+            write_uncached(path, file_bytes)
+        else:
+            write_lmdb(path, file_bytes, lmdb_record_bytes)
         surroundings.values |= {"disk": str(path), "disk_mount": str(mount_point)}
         if read_bytes_per_second is not None:
             cgroup = stack.enter_context(new_cgroup("blkio"))
@@ -248,24 +283,73 @@ def write_uncached(path: Path, length: int) -> None:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
+def write_lmdb(path: Path, length: int, record_bytes: int) -> None:
+    """Write an LMDB file of random records that is not in the page cache afterwards."""
+    import lmdb
+
+    # A record takes whole pages and a head: a quarter more is enough for records of several pages.
+    with lmdb.open(str(path), map_size=length, subdir=False, lock=False) as database:
+        with database.begin(write=True) as transaction:
+            for number in range(length * 4 // 5 // record_bytes):
+                transaction.put(f"{number:08d}".encode(), os.urandom(record_bytes))
+        database.sync(True)
+    with path.open("rb") as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
 @contextlib.contextmanager
 def http(
-    surroundings: Surroundings, *, delay_ms: float, object_bytes: int
+    surroundings: Surroundings,
+    *,
+    delay_ms: float,
+    object_bytes: int = 30_000,
+    picture: str | None = None,
+    slow: dict[str, float] | None = None,
 ) -> Iterator[None]:
-    """An object store on the loopback: `{http}` is its host and port."""
+    """An object store on the loopback: `{http}` is its host and port.
+
+    `picture = "800x600"` makes each object a JPEG file; `slow` (`delay_ms`, `every_s`, `for_s`) gives it bad times.
+    """
     arguments = [f"--delay-ms={delay_ms}", f"--object-bytes={object_bytes}"]
-    with helper(surroundings, "object_store.py", *arguments) as server:
-        port = server.stdout.readline().strip() if server.stdout else ""
+    arguments += [f"--picture={picture}"] if picture else []
+    for name, value in (slow or {}).items():
+        arguments.append(f"--slow-{name.replace('_', '-')}={value}")
+    with server(surroundings, "object_store.py", *arguments) as process:
+        port = process.stdout.readline().strip() if process.stdout else ""
         surroundings.values["http"] = f"127.0.0.1:{port}"
         yield
 
 
 @contextlib.contextmanager
-def neighbours(surroundings: Surroundings, *, count: int, name: str) -> Iterator[None]:
-    """Processes of somebody else that want a CPU each."""
+def s3(
+    surroundings: Surroundings, *, objects: int, object_bytes: int, delay_ms: float
+) -> Iterator[None]:
+    """An S3 store on the loopback, with the bucket `training`: `{s3}` is its URL."""
+    arguments = [
+        f"--delay-ms={delay_ms}",
+        f"--objects={objects}",
+        f"--object-bytes={object_bytes}",
+    ]
+    with server(surroundings, "s3_store.py", *arguments) as process:
+        port = process.stdout.readline().strip() if process.stdout else ""
+        surroundings.values["s3"] = f"http://127.0.0.1:{port}"
+        yield
+
+
+@contextlib.contextmanager
+def neighbours(
+    surroundings: Surroundings,
+    *,
+    count: int,
+    name: str,
+    busy_s: float | None = None,
+    rest_s: float = 0.0,
+) -> Iterator[None]:
+    """Processes of somebody else that want a CPU each, always or in turns of `busy_s` and `rest_s`."""
+    turns = [] if busy_s is None else [str(busy_s), str(rest_s)]
     with contextlib.ExitStack() as stack:
         for _ in range(count):
-            stack.enter_context(helper(surroundings, "neighbour.py", name))
+            stack.enter_context(helper(surroundings, "neighbour.py", name, *turns))
         yield
 
 
@@ -275,6 +359,15 @@ def cpu_quota(surroundings: Surroundings, *, cpus: float) -> Iterator[None]:
     with new_cgroup("cpu") as cgroup:
         (cgroup / "cpu.cfs_period_us").write_text(str(CFS_PERIOD_US))
         (cgroup / "cpu.cfs_quota_us").write_text(str(round(cpus * CFS_PERIOD_US)))
+        surroundings.cgroups.append(cgroup)
+        yield
+
+
+@contextlib.contextmanager
+def cpu_shares(surroundings: Surroundings, *, shares: int) -> Iterator[None]:
+    """A cgroup that is served after the rest of a busy machine, as a best-effort pod is."""
+    with new_cgroup("cpu") as cgroup:
+        (cgroup / "cpu.shares").write_text(str(shares))
         surroundings.cgroups.append(cgroup)
         yield
 
@@ -309,6 +402,8 @@ PARTS: dict[str, Callable[..., contextlib.AbstractContextManager[None]]] = {
     "neighbours": neighbours,
     "cpu_quota": cpu_quota,
     "cpu_mask": cpu_mask,
+    "cpu_shares": cpu_shares,
+    "s3": s3,
     "weight": weight,
 }
 

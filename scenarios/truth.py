@@ -97,6 +97,8 @@ class Scenario:
     causes: tuple[TrueCause, ...]
     """Planted causes; none for a healthy control. With several, any of them may be first."""
     settings: tuple[Setting, ...]
+    launcher: tuple[str, ...]
+    """What stands between the interpreter and the script: `-m torch.distributed.run …`."""
     arguments: tuple[str, ...]
     """Further arguments of the script; `{…}` is filled in by the surroundings."""
     environment: dict[str, dict[str, Any]]
@@ -182,6 +184,7 @@ def load_scenario(name: str) -> Scenario:
         limits=(table["limit"], *table.get("allowed_limits", ())),
         causes=tuple(parse_cause(cause, source) for cause in table.get("causes", ())),
         settings=tuple(Setting(**setting) for setting in table["settings"]),
+        launcher=tuple(table.get("launcher", ())),
         arguments=tuple(table.get("arguments", ())),
         environment=environment,
         cured_environment=table.get("cured_environment", environment),

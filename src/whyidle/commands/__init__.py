@@ -8,6 +8,7 @@ NOTE [starting fast]
 from __future__ import annotations
 
 import importlib
+import keyword
 import os
 import sys
 from dataclasses import dataclass
@@ -28,7 +29,7 @@ class Entry:
     """A subcommand, known without importing its module."""
 
     name: str
-    """As a person types it; also the name of the module."""
+    """As a person types it; also the name of the module, with `_` behind it where it is a word of Python."""
     class_name: str
     summary: str
     """First line of the class' docstring."""
@@ -41,6 +42,11 @@ COMMANDS = (
         "Run a training under observation and say why its device was idle.",
     ),
     Entry("report", "ReportCommand", "Show the verdict of a recorded run again."),
+    Entry(
+        "try",
+        "TryCommand",
+        "Forecast what loader settings would gain, then try them.",
+    ),
     Entry(
         "compare",
         "CompareCommand",
@@ -105,7 +111,8 @@ def load_command(name: str) -> Command:
             slug="unknown-command",
             hint="To observe a training, put `whyidle run --` in front of its command.",
         )
-    module = importlib.import_module(f"whyidle.commands.{name}")
+    file = f"{name}_" if keyword.iskeyword(name) else name
+    module = importlib.import_module(f"whyidle.commands.{file}")
     command: Command = getattr(module, classes[name])()
     return command
 

@@ -73,19 +73,32 @@ def whole_number(text: str) -> int:
     return int(text)
 
 
+def positive_minutes(text: str) -> float:
+    """Parse a length of time in minutes.
+
+    Raises:
+        argparse.ArgumentTypeError: it is not a finite number above 0.
+    """
+    return _positive(text, "minutes")
+
+
 def positive_seconds(text: str) -> float:
     """Parse a length of time in seconds.
 
     Raises:
         argparse.ArgumentTypeError: it is not a finite number above 0.
     """
+    return _positive(text, "seconds")
+
+
+def _positive(text: str, unit: str) -> float:
     try:
         seconds = float(text)
     except ValueError:
         seconds = 0.0
     if not 0 < seconds < float("inf"):
         raise argparse.ArgumentTypeError(
-            f"expected a number of seconds above 0, got {text!r}"
+            f"expected a number of {unit} above 0, got {text!r}"
         )
     return seconds
 

@@ -96,8 +96,12 @@ class RunCommand:
         return result.exit_status
 
 
-def take_command(words: list[str]) -> list[str]:
+def take_command(words: list[str], subcommand: str = "run") -> list[str]:
     """Give the training's command, without the `--` in front of it.
+
+    Args:
+        words: What stands behind the options.
+        subcommand: Of whyidle, for the hint.
 
     Raises:
         UsageError: there is none.
@@ -107,7 +111,7 @@ def take_command(words: list[str]) -> list[str]:
         raise UsageError(
             "the command to observe is missing; expected it at the end",
             slug="command-missing",
-            hint="For example: whyidle run -- python train.py",
+            hint=f"For example: whyidle {subcommand} -- python train.py",
         )
     return command
 

@@ -1,0 +1,1 @@
+"""Paired, interleaved runs of a training with a change and without."""

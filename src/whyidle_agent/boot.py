@@ -11,6 +11,7 @@ import sys
 
 # wire.py is not imported here: it needs struct, which many interpreters never load.
 _ENV_RUN_DIR = "WHYIDLE_RUN_DIR"
+_ENV_CAPTURE = "WHYIDLE_CAPTURE"
 _ENV_TRIAL = "WHYIDLE_TRIAL"
 BOOTED_FOLDER = "booted"
 """Folder in the run folder with one empty file a process, named by its pid: the agent came up there."""
@@ -35,11 +36,23 @@ def start() -> None:
         return
     _run_dir = os.path.abspath(named)
     _leave_sign(_run_dir)
+    if os.environ.get(_ENV_CAPTURE):
+        _start_capture(_run_dir)
     if os.environ.get(_ENV_TRIAL):
         _prepare_trial()
     from whyidle_agent import hooks
 
     hooks.install()
+
+
+def _start_capture(folder: str) -> None:
+    try:
+        from whyidle_agent import capture
+
+        capture.start(folder)
+    except Exception:
+        # Without it nothing is captured, and `whyidle prove` says so; the run is observed all the same.
+        return
 
 
 def _prepare_trial() -> None:

@@ -11,6 +11,7 @@ NOTE [stand-ins]
 from __future__ import annotations
 
 import os
+import sys
 import time
 
 from whyidle_agent import payload, stacks, thread_state, transforms, wire, writer
@@ -42,6 +43,9 @@ SAMPLE_NS, WHOLE_FETCHES = 1_000_000, 64
 """Samples shorter than this on average are recorded in so much fewer batches (a record costs 1.3 us), once the first
 64 batches of a process are recorded whole."""
 MAX_SAMPLE_STRIDE = 8
+
+_capture: Any = sys.modules.get("whyidle_agent.capture")
+"""Imported at the start of the interpreter, and only if a function's inputs are to be kept."""
 
 _HEARTBEAT = wire.PROGRESS_FIELDS.index("heartbeat_ns")
 _now = time.monotonic_ns
@@ -253,6 +257,8 @@ def _wrapper_for(attribute: str) -> Callable[[Callable[..., Any]], Callable[...,
 def _begin(watch: _Watch, attribute: str) -> None:
     """Put the stand-ins in and start the clocks."""
     try:
+        if _capture is not None:
+            _capture.look()
         fetcher, state = watch.fetcher, watch.state
         plan = _plan_of(fetcher, attribute)
         state.fetch_count += 1

@@ -54,6 +54,11 @@ COMMANDS = (
     ),
     Entry("check", "CheckCommand", "Fail when a recorded run was starved: a gate for CI."),
     Entry(
+        "prove",
+        "ProveCommand",
+        "Check a replacement for a slow function before it is made, on real inputs.",
+    ),
+    Entry(
         "doctor", "DoctorCommand", "Tell what can be observed here, what cannot, and why."
     ),
     Entry(

@@ -16,6 +16,7 @@ from whyidle.commands.parsing import positive_seconds, whole_number
 from whyidle.commands.problems import say_crash, say_problem
 from whyidle.errors import LaunchError, UsageError, WhyidleError
 from whyidle.store import rundir
+from whyidle.store.captures import ENV_CAPTURE, parse_function_name, write_captures
 from whyidle.views.streams import read_traits, write_aside
 
 if TYPE_CHECKING:
@@ -60,6 +61,13 @@ class RunCommand:
             "--json", type=Path, metavar="FILE", help="write the verdict to FILE as well"
         )
         parser.add_argument(
+            "--capture",
+            action="append",
+            default=[],
+            metavar="FILE.py:FUNCTION",
+            help="keep real inputs and outputs of this function for `whyidle prove`; may be given several times",
+        )
+        parser.add_argument(
             "command",
             nargs=argparse.REMAINDER,
             metavar="COMMAND",
@@ -75,7 +83,8 @@ class RunCommand:
         command = take_command(arguments.command)
         if arguments.json is not None:
             check_writable(arguments.json)
-        from whyidle.observe.launch import run_observed
+        captures = [parse_function_name(text) for text in arguments.capture]
+        from whyidle.observe.launch import TargetSetting, run_observed
 
         had_parent = (arguments.out or Path(rundir.DEFAULT_PARENT)).exists()
         run_dir = rundir.create_run_dir(arguments.out)
@@ -87,6 +96,7 @@ class RunCommand:
                 seconds=arguments.seconds,
                 # With stderr closed, what print() is told to write there would land on the training's stdout.
                 status_stream=sys.stderr or io.StringIO(),
+                setting=TargetSetting(environment={ENV_CAPTURE: write_captures(captures)}),
             )
         except LaunchError:
             _remove_unused(run_dir, had_parent=had_parent)

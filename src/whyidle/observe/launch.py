@@ -355,6 +355,8 @@ class _Run:
         return {
             "schema_version": rundir.MANIFEST_SCHEMA_VERSION,
             "command": self._command,
+            "working_dir": _working_dir(self._setting.folder),
+            "start_unix_ns": time.time_ns(),
             "start_mono_ns": self._start_ns,
             "end_mono_ns": None,
             "exit_status": None,
@@ -389,6 +391,14 @@ class _Run:
             "not_observed": missed,
         }
         self._write_manifest()
+
+
+def _working_dir(folder: Path | None) -> str | None:
+    """Where the target runs; None when that folder is gone."""
+    try:
+        return str((folder or Path.cwd()).absolute())
+    except OSError:
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,6 +54,8 @@ _RUN_NAME = re.compile(r"(\d{8}-\d{6})-(\d{1,9})")
 _MANIFEST_FIELDS: dict[str, tuple[type, ...]] = {
     "schema_version": (int,),
     "command": (list,),
+    "working_dir": (str,),
+    "start_unix_ns": (int,),
     "start_mono_ns": (int,),
     "end_mono_ns": (int,),
     "exit_status": (int,),

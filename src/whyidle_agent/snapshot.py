@@ -1,0 +1,199 @@
+"""What is kept of one call: its values as bytes, the random generators before it, what it did outside of its memory.
+
+NOTE [what a replay gets]
+    Arguments are pickled before the call and once more behind it: they differ if the function changed them. Tensors
+    are pickled as bytes, shape and strides (pickle's persistent ids), so that torch's own saving is not involved.
+    The states of the global random generators are only read, and kept where the call moved them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import pickle
+import sys
+import threading
+
+_MYPY = False
+if _MYPY:
+    from typing import Any
+
+MAX_RECORD_BYTES = 8 << 20
+"""One call with more is refused: a slot is to hold several, and pickling it would hold up the worker."""
+
+
+class RefusedError(Exception):
+    """A call cannot be kept; the text says why."""
+
+
+# --- pickling -------------------------------------------------------------------------------------
+
+
+class _Sink(io.RawIOBase):
+    """Takes what is pickled, up to a bound."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.parts: list[bytes] = []
+        self.size = 0
+
+    def write(self, part: Any) -> int:
+        self.size += len(part)
+        if self.size > MAX_RECORD_BYTES:
+            raise RefusedError("more than %d bytes" % MAX_RECORD_BYTES)
+        self.parts.append(bytes(part))
+        return len(part)
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles tensors as bytes. See NOTE [what a replay gets]."""
+
+    def persistent_id(self, obj: Any) -> Any:
+        tensor_class = getattr(sys.modules.get("torch"), "Tensor", None)
+        if tensor_class is None or not isinstance(obj, tensor_class):
+            return None
+        return _parts_of(obj)
+
+
+def _parts_of(tensor: Any) -> tuple[Any, ...]:
+    torch: Any = sys.modules["torch"]
+    if tensor.device.type != "cpu":
+        raise RefusedError("a tensor on %s" % tensor.device.type)
+    if tensor.layout is not torch.strided or tensor.is_quantized:
+        raise RefusedError("a tensor of layout %s" % tensor.layout)
+    if type(tensor) is not torch.Tensor:
+        raise RefusedError("a %s" % type(tensor).__name__)
+    if tensor.grad_fn is not None:
+        raise RefusedError("a tensor that was computed with gradients")
+    plain = (
+        tensor.detach().resolve_conj()
+        if hasattr(tensor, "resolve_conj")
+        else tensor.detach()
+    )
+    flat = plain.contiguous().reshape(-1)
+    data = flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b""
+    name = str(tensor.dtype).rpartition(".")[2]
+    shape, strides = tuple(tensor.shape), tuple(tensor.stride())
+    return ("tensor", name, shape, strides, bool(tensor.requires_grad), data)
+
+
+def tensor_of(parts: tuple[Any, ...]) -> Any:
+    """Make a tensor of what `_parts_of` gave. Imports torch: for replays only."""
+    torch: Any = importlib.import_module("torch")
+    _, name, shape, strides, requires_grad, data = parts
+    dtype = getattr(torch, name)
+    flat = torch.frombuffer(bytearray(data), dtype=torch.uint8) if data else None
+    plain = (
+        torch.empty(shape, dtype=dtype) if flat is None else flat.view(dtype).reshape(shape)
+    )
+    if plain.stride() != strides:
+        try:
+            plain = torch.empty_strided(shape, strides, dtype=dtype).copy_(plain)
+        except RuntimeError:
+            pass  # elements share memory, as after expand(): the values are what counts
+    return plain.requires_grad_(requires_grad)
+
+
+def dump(value: Any) -> bytes:
+    """Pickle a value.
+
+    Raises:
+        Refused: it is too large, or holds what a replay cannot have.
+        Exception: whatever the value's own classes raise.
+    """
+    sink = _Sink()
+    _Pickler(sink, 4).dump(value)
+    return b"".join(sink.parts)
+
+
+# --- random state and side effects ------------------------------------------------------------------
+
+
+_RANDOM_MODULES = {"python": "random", "numpy": "numpy.random", "torch": "torch"}
+
+
+def random_states() -> dict[str, bytes]:
+    """States of the global random generators. Reads only. Cost: about 60 us with numpy and torch."""
+    states: dict[str, bytes] = {}
+    python = sys.modules.get("random")
+    if python is not None:
+        states["python"] = pickle.dumps(python.getstate(), 4)
+    numpy = sys.modules.get("numpy.random")
+    if numpy is not None:
+        states["numpy"] = pickle.dumps(numpy.get_state(), 4)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        states["torch"] = torch.get_rng_state().numpy().tobytes()
+    return states
+
+
+def set_random_states(states: dict[str, bytes]) -> None:
+    """Set what `random_states` gave; for replays only."""
+    for name, state in states.items():
+        module: Any = importlib.import_module(_RANDOM_MODULES[name])
+        if name == "torch":
+            module.set_rng_state(module.frombuffer(bytearray(state), dtype=module.uint8))
+        else:
+            restore = module.setstate if name == "python" else module.set_state
+            restore(pickle.loads(state))
+
+
+def moved(before: dict[str, bytes], after: dict[str, bytes]) -> list[str]:
+    """Names of the generators that a call has moved on."""
+    return [name for name, state in before.items() if after.get(name, state) != state]
+
+
+_EFFECTS = {
+    "os.remove": "changes files",
+    "os.rename": "changes files",
+    "os.mkdir": "changes files",
+    "os.rmdir": "changes files",
+    "os.truncate": "changes files",
+    "os.putenv": "changes the environment",
+    "os.unsetenv": "changes the environment",
+    "os.fork": "starts processes",
+    "os.posix_spawn": "starts processes",
+    "os.system": "starts processes",
+    "subprocess.Popen": "starts processes",
+    "socket.connect": "uses the network",
+    "socket.sendto": "uses the network",
+    "socket.getaddrinfo": "uses the network",
+}
+"""Audit events of CPython and what they say of a function."""
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+
+_listener: int | None = None
+_heard: set[str] = set()
+_is_hooked = False
+
+
+def listen() -> set[str]:
+    """Begin to note what this thread does outside of its memory."""
+    global _listener, _heard, _is_hooked
+    if not _is_hooked:
+        _is_hooked = True
+        sys.addaudithook(_audit)
+    _heard = set()
+    _listener = threading.get_ident()
+    return _heard
+
+
+def stop_listening() -> None:
+    """End what `listen` began."""
+    global _listener
+    _listener = None
+
+
+def _audit(event: str, arguments: Any) -> None:
+    # An exception here would forbid the thing itself.
+    try:
+        if _listener is None or _listener != threading.get_ident():
+            return
+        if event == "open":
+            writes = isinstance(arguments[2], int) and arguments[2] & _WRITING
+            _heard.add("writes files" if writes else "reads files")
+        elif event in _EFFECTS:
+            _heard.add(_EFFECTS[event])
+    except Exception:
+        return

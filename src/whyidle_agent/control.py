@@ -18,6 +18,7 @@ import struct
 import sys
 import threading
 import time
+from _thread import get_ident
 
 from whyidle_agent import boot, wire, writer
 
@@ -31,8 +32,6 @@ GRACE_SECONDS = 5.0
 """How long the main thread may go on after the loop ended in another thread."""
 
 _STOP_AT = struct.Struct("<q")
-_STEP_COUNT = wire.PROGRESS_FIELDS.index("step_count")
-_HEARTBEAT = wire.PROGRESS_FIELDS.index("heartbeat_ns")
 
 
 class TrainingEnded(SystemExit):
@@ -51,6 +50,16 @@ class _Counts:
         self.strong = 0
         self.work = 0
         self.loop_thread = 0
+
+    def count_ask(self) -> int:
+        """Count one more ask of the calling thread; the steps done so far."""
+        self.loop_thread = get_ident()
+        self.asks += 1
+        if self.work:
+            self.weak += 1
+            self.strong += self.work == STRONG
+            self.work = 0
+        return self.completed()
 
     def completed(self) -> int:
         """Steps done so far. See NOTE [which asks are steps]."""
@@ -95,33 +104,22 @@ def on_step(step_count: int | None = None) -> None:
         SystemExit: the bound is reached (TrainingEnded in the main thread); the caller lets it
             through to the training loop.
 
-    Cost: about 1.5 us.
+    Cost: about 1 us.
     """
     try:
         if boot.is_data_worker():
             return
-        bound = _count_ask()
-        reached = 0 < bound <= _counts.completed()
+        completed = _counts.count_ask()
+        writer.beat(completed)
+        bound = _bound_of_launcher() or _steps_bound
+        if _steps_bound:
+            bound = min(bound, _steps_bound)
+        reached = 0 < bound <= completed
     except Exception as error:
         writer.note("bound-failed", repr(error))
         return
     if reached:
         _end()
-
-
-def _count_ask() -> int:
-    counts = _counts
-    counts.loop_thread = threading.get_ident()
-    counts.asks += 1
-    counts.strong += counts.work == STRONG
-    counts.weak += counts.work >= WEAK
-    counts.work = 0
-    writer.progress(_STEP_COUNT, counts.completed())
-    writer.progress(_HEARTBEAT, writer.now())
-    asked_for = _bound_of_launcher()
-    if asked_for > 0 and _steps_bound > 0:
-        return min(asked_for, _steps_bound)
-    return max(asked_for, _steps_bound)
 
 
 def _bound_of_launcher() -> int:

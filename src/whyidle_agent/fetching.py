@@ -35,13 +35,14 @@ MAX_SUBSETS = 8
 HEARTBEAT_NS = 100_000_000
 """How often a process that makes batches shows that it is alive."""
 
+WHOLE_FETCHES = 64
+"""The first batches of a thread are recorded with all details; then those of short ones only now and then."""
 COST_EVERY_NS = 20_000_000
-"""Faults and the process' CPU time are taken once in so much fetching: they cost four system calls a batch."""
+"""Faults, the process' CPU time, the collate and what the batch weighs are taken once in so much fetching: they cost
+four system calls and 15 us."""
 MAX_COST_STRIDE = 16
-
-SAMPLE_NS, WHOLE_FETCHES = 1_000_000, 64
-"""Samples shorter than this on average are recorded in so much fewer batches (a record costs 1.3 us), once the first
-64 batches of a process are recorded whole."""
+SAMPLE_NS = 1_000_000
+"""Samples shorter than this on average are recorded in so much fewer batches: a record costs 1.3 us."""
 MAX_SAMPLE_STRIDE = 8
 
 _capture: Any = sys.modules.get("whyidle_agent.capture")
@@ -145,17 +146,28 @@ class TimedCollate:
         return getattr(self._collate, name)
 
 
-class _Plan:
-    """The stand-ins of one fetcher, made once."""
+class _WatchedFetcher:
+    """The stand-ins of one fetcher, made once, and what is known of its fetch under way."""
 
     __slots__ = (
         "attribute",
         "batched",
         "collate",
         "collate_target",
+        "context",
+        "cpu_ns",
+        "end_ns",
+        "faults_after",
+        "faults_before",
+        "is_costed",
+        "is_sampled",
+        "process_ns",
+        "queued_ns",
         "source",
         "source_stand_in",
+        "start_ns",
         "timed",
+        "transforms",
     )
 
     def __init__(self, fetcher: Any, attribute: str) -> None:
@@ -169,44 +181,18 @@ class _Plan:
             self.source_stand_in: Any = self.timed
         else:
             self.source_stand_in, self.timed = _stand_in(self.source)
-        transforms.watch(fetcher.dataset)
-
-
-class _Watch:
-    """One fetch under way."""
-
-    __slots__ = (
-        "context",
-        "cpu_ns",
-        "end_ns",
-        "faults_after",
-        "faults_before",
-        "fetcher",
-        "plan",
-        "process_ns",
-        "queued_ns",
-        "sampled",
-        "start_ns",
-        "state",
-        "transforms",
-    )
-
-    def __init__(self, fetcher: Any, state: ThreadState) -> None:
-        self.fetcher = fetcher
-        self.state = state
-        self.plan: _Plan | None = None
+        # Of the fetch under way; its samples and transforms, its costs are recorded now and then only.
         self.context = 0
-        self.sampled = False
-        self.start_ns = 0
-        self.end_ns = 0
-        self.cpu_ns = self.queued_ns = 0
-        self.process_ns = -1
+        self.is_sampled = self.is_costed = False
+        self.start_ns = self.end_ns = 0
+        self.cpu_ns = self.queued_ns = self.process_ns = 0
         self.faults_before: Any = None
         self.faults_after: Any = None
         self.transforms: list[tuple[int, int, int, int, int]] | None = None
+        transforms.watch(fetcher.dataset)
 
 
-_plans = IdentityMap()
+_fetchers = IdentityMap()
 _subset_class: Any = None
 
 
@@ -237,16 +223,17 @@ def _wrapper_for(attribute: str) -> Callable[[Callable[..., Any]], Callable[...,
             state = thread_state.current()
             if state.reference < 0 or state.inside or not writer.enabled():
                 return original(self, possibly_batched_index)
-            watch = _Watch(self, state)
+            watched = _begin(self, state, attribute)
+            if watched is None:
+                return original(self, possibly_batched_index)
             try:
-                _begin(watch, attribute)
                 data = original(self, possibly_batched_index)
             except BaseException:
-                _end(watch)
-                _record(watch, None, wire.FETCH_RAISED)
+                _end(watched, self, state)
+                _record(watched, state, None, wire.FETCH_RAISED)
                 raise
-            _end(watch)
-            _record(watch, data, 0)
+            _end(watched, self, state)
+            _record(watched, state, data, 0)
             return data
 
         return fetch
@@ -254,137 +241,138 @@ def _wrapper_for(attribute: str) -> Callable[[Callable[..., Any]], Callable[...,
     return make
 
 
-def _begin(watch: _Watch, attribute: str) -> None:
-    """Put the stand-ins in and start the clocks."""
+def _begin(fetcher: Any, state: ThreadState, attribute: str) -> _WatchedFetcher | None:
+    """Put the stand-ins in and start the clocks; None when that failed and nothing was changed."""
     try:
         if _capture is not None:
             _capture.look()
-        fetcher, state = watch.fetcher, watch.state
-        plan = _plan_of(fetcher, attribute)
-        state.fetch_count += 1
+        watched = _watched_of(fetcher, attribute)
+        count = state.fetch_count = state.fetch_count + 1
         stride = max(writer.sample_stride(), state.sample_stride)
-        watch.sampled = state.fetch_count % stride == 0
-        state.inside = True
-        watch.plan = plan
-        fetcher.collate_fn = plan.collate
-        if watch.sampled:
-            setattr(fetcher, attribute, plan.source_stand_in)
-            state.spans = plan.timed.spans
-            state.transforms = []
-        watch.context = stacks.context.get(state.native_id, 0)
-        stacks.context[state.native_id] = watch.context | wire.STACK_IN_FETCH
+        watched.is_sampled = count % stride == 0
+        watched.is_costed = count % state.cost_stride == 0
+        watched.transforms = None
+        watched.end_ns = 0
+        if watched.is_costed:
+            watched.faults_before = (
+                _getrusage(_of_thread) if _of_thread is not None else None
+            )
+            watched.process_ns = time.process_time_ns()
         # In a worker the wait for indices lies between two fetches, and nobody queues in it for long.
         known = thread_state.in_worker and state.queued_ns >= 0
-        watch.queued_ns = state.queued_ns if known else state.schedule.queued_ns()
-        if state.fetch_count % state.cost_stride == 0:
-            watch.faults_before = _getrusage(_of_thread) if _of_thread is not None else None
-            watch.process_ns = time.process_time_ns()
-        watch.cpu_ns = _cpu_now()
-        watch.start_ns = _now()
+        watched.queued_ns = state.queued_ns if known else state.schedule.queued_ns()
+        watched.context = stacks.context.get(state.native_id, 0)
+        if watched.is_sampled:
+            setattr(fetcher, attribute, watched.source_stand_in)
+            state.spans = watched.timed.spans
+            state.transforms = []
+        fetcher.collate_fn = watched.collate
+        state.inside = True
+        stacks.context[state.native_id] = watched.context | wire.STACK_IN_FETCH
+        watched.cpu_ns = _cpu_now()
+        watched.start_ns = _now()
     except Exception as error:
         writer.note("fetch-failed", repr(error))
+        return None
+    return watched
 
 
-def _plan_of(fetcher: Any, attribute: str) -> _Plan:
-    plan: _Plan | None = _plans.get(fetcher)
+def _watched_of(fetcher: Any, attribute: str) -> _WatchedFetcher:
+    watched: _WatchedFetcher | None = _fetchers.get(fetcher)
     if (
-        plan is None
-        or plan.source is not getattr(fetcher, attribute)
-        or plan.collate_target is not fetcher.collate_fn
+        watched is None
+        or watched.source is not getattr(fetcher, attribute)
+        or watched.collate_target is not fetcher.collate_fn
     ):
-        plan = _Plan(fetcher, attribute)
-        _plans.set(fetcher, plan)
-    return plan
+        watched = _WatchedFetcher(fetcher, attribute)
+        _fetchers.set(fetcher, watched)
+    return watched
 
 
-def _end(watch: _Watch) -> None:
+def _end(watched: _WatchedFetcher, fetcher: Any, state: ThreadState) -> None:
     """Stop the clocks and take the stand-ins out again."""
     try:
-        watch.end_ns = _now()
-        plan, state, fetcher = watch.plan, watch.state, watch.fetcher
+        end_ns = _now()
+        watched.cpu_ns = _cpu_now() - watched.cpu_ns
         state.inside = False
-        state.spans = None
-        watch.transforms, state.transforms = state.transforms, None
-        if plan is not None:
-            fetcher.collate_fn = plan.collate_target
-            setattr(fetcher, plan.attribute, plan.source)
-        if not watch.start_ns:
-            return
-        watch.cpu_ns = _cpu_now() - watch.cpu_ns
-        if watch.process_ns >= 0:
-            watch.process_ns = time.process_time_ns() - watch.process_ns
-        if watch.faults_before is not None:
-            watch.faults_after = _getrusage(_of_thread)
-        length_ns = max(watch.end_ns - watch.start_ns, 1)
-        state.cost_stride = min(COST_EVERY_NS // length_ns + 1, MAX_COST_STRIDE)
-        if state.fetch_count >= WHOLE_FETCHES and plan is not None:
-            sample_ns = length_ns // max(plan.collate.sample_count, 1)
-            state.sample_stride = min(SAMPLE_NS // max(sample_ns, 1) + 1, MAX_SAMPLE_STRIDE)
-        before_ns, queued_ns = watch.queued_ns, state.schedule.queued_ns()
+        fetcher.collate_fn = watched.collate_target
+        if watched.is_sampled:
+            setattr(fetcher, watched.attribute, watched.source)
+            state.spans = None
+            watched.transforms, state.transforms = state.transforms, None
+        stacks.context[state.native_id] = watched.context
+        if watched.is_costed:
+            watched.process_ns = time.process_time_ns() - watched.process_ns
+            if watched.faults_before is not None:
+                watched.faults_after = _getrusage(_of_thread)
+        before_ns, queued_ns = watched.queued_ns, state.schedule.queued_ns()
         state.queued_ns = queued_ns
-        watch.queued_ns = queued_ns - before_ns if min(before_ns, queued_ns) >= 0 else -1
-        stacks.context[state.native_id] = watch.context
+        watched.queued_ns = queued_ns - before_ns if min(before_ns, queued_ns) >= 0 else -1
+        if state.fetch_count >= WHOLE_FETCHES:
+            _set_strides(state, end_ns - watched.start_ns, watched.collate.sample_count)
+        watched.end_ns = end_ns
     except Exception as error:
         writer.note("fetch-failed", repr(error))
 
 
-def _record(watch: _Watch, data: Any, flags: int) -> None:
+def _set_strides(state: ThreadState, length_ns: int, sample_count: int) -> None:
+    """Choose how often details are recorded, by how long the last fetch took."""
+    length_ns = max(length_ns, 1)
+    sample_ns = length_ns // max(sample_count, 1)
+    state.cost_stride = min(COST_EVERY_NS // length_ns + 1, MAX_COST_STRIDE)
+    state.sample_stride = min(SAMPLE_NS // max(sample_ns, 1) + 1, MAX_SAMPLE_STRIDE)
+
+
+def _record(watched: _WatchedFetcher, state: ThreadState, data: Any, flags: int) -> None:
     """Write what is known of a fetch that has ended."""
     try:
-        plan, state = watch.plan, watch.state
-        if plan is None or not watch.start_ns:
+        t0, t1 = watched.start_ns, watched.end_ns
+        if not t1:
             return
-        timed, collate = plan.timed, plan.collate
-        if watch.sampled:
-            plan.batched = timed.batched
+        timed, collate = watched.timed, watched.collate
+        if watched.is_sampled:
+            watched.batched = timed.batched
         else:
             flags |= wire.FETCH_THINNED
-        if plan.batched:
+        if watched.batched:
             flags |= wire.FETCH_BATCHED
-        _record_fetch(watch, collate, flags)
-        pass_, batch = state.reference, state.batch
-        if collate.start_ns and not flags & wire.FETCH_RAISED:
-            _record_payload(data, collate, pass_, batch)
+        pass_, batch, index_ns = state.reference, state.batch, state.index_ns
+        cpu_ns, queued_ns = watched.cpu_ns, watched.queued_ns
+        writer.emit(wire.FETCH, flags, pass_, t0, t1, batch, cpu_ns, queued_ns, index_ns)
+        if watched.is_costed:
+            _record_cost(watched, pass_, batch)
+            if collate.start_ns and not flags & wire.FETCH_RAISED:
+                _record_payload(data, collate, pass_, batch)
         collate.start_ns = collate.end_ns = 0
-        if watch.sampled:
+        if watched.is_sampled:
             _record_samples(timed, pass_, batch)
-            _record_transforms(watch, pass_, batch)
-        if watch.end_ns - state.heartbeat_ns > HEARTBEAT_NS:
-            state.heartbeat_ns = watch.end_ns
-            writer.progress(_HEARTBEAT, watch.end_ns)
+            _record_transforms(watched, pass_, batch)
+        if t1 - state.heartbeat_ns > HEARTBEAT_NS:
+            state.heartbeat_ns = t1
+            writer.progress(_HEARTBEAT, t1)
     except Exception as error:
         writer.note("fetch-failed", repr(error))
 
 
-def _record_fetch(watch: _Watch, collate: TimedCollate, flags: int) -> None:
-    state = watch.state
-    pass_, batch = state.reference, state.batch
-    t0, t1 = watch.start_ns, watch.end_ns
-    cpu_ns, queued_ns, index_ns = watch.cpu_ns, watch.queued_ns, state.index_ns
-    writer.emit(wire.FETCH, flags, pass_, t0, t1, batch, cpu_ns, queued_ns, index_ns)
+def _record_cost(watched: _WatchedFetcher, pass_: int, batch: int) -> None:
     minor = major = -1
-    before, after = watch.faults_before, watch.faults_after
+    before, after = watched.faults_before, watched.faults_after
     if before is not None and after is not None:
         minor = after.ru_minflt - before.ru_minflt
         major = after.ru_majflt - before.ru_majflt
-    t0, t1 = collate.start_ns, collate.end_ns
-    writer.emit(wire.FETCH_COST, 0, pass_, t0, t1, batch, minor, major, watch.process_ns)
+    process_ns, t0, t1 = (
+        watched.process_ns,
+        watched.collate.start_ns,
+        watched.collate.end_ns,
+    )
+    writer.emit(wire.FETCH_COST, 0, pass_, t0, t1, batch, minor, major, process_ns)
 
 
 def _record_payload(data: Any, collate: TimedCollate, pass_: int, batch: int) -> None:
-    byte_count, tensor_count, leaf_count, whole = payload.weigh(data)
+    size, tensors, leaves, whole = payload.weigh(data)
     flags = 0 if whole else wire.PAYLOAD_PARTIAL
-    writer.emit(
-        wire.PAYLOAD,
-        flags,
-        pass_,
-        collate.sample_count,
-        collate.name,
-        batch,
-        byte_count,
-        tensor_count,
-        leaf_count,
-    )
+    count, name = collate.sample_count, collate.name
+    writer.emit(wire.PAYLOAD, flags, pass_, count, name, batch, size, tensors, leaves)
 
 
 def _record_samples(timed: TimedItems | TimedIterator, pass_: int, batch: int) -> None:
@@ -396,11 +384,11 @@ def _record_samples(timed: TimedItems | TimedIterator, pass_: int, batch: int) -
     timed.batched = False
 
 
-def _record_transforms(watch: _Watch, pass_: int, batch: int) -> None:
+def _record_transforms(watched: _WatchedFetcher, pass_: int, batch: int) -> None:
     emit, kind = writer.emit, wire.TRANSFORM
-    batched = watch.plan is not None and watch.plan.batched
-    for name, t0, t1, position, depth in watch.transforms or ():
-        emit(kind, 0, pass_, t0, t1, batch, name, -1 if batched else position, depth)
+    for name, t0, t1, position, depth in watched.transforms or ():
+        place = -1 if watched.batched else position
+        emit(kind, 0, pass_, t0, t1, batch, name, place, depth)
 
 
 def _number(index: Any) -> int:
@@ -467,4 +455,4 @@ def forget_our_frames(error: BaseException) -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_plans.clear)
+    os.register_at_fork(after_in_child=_fetchers.clear)

@@ -23,15 +23,15 @@ from whyidle_agent import control, wire, writer
 
 _MYPY = False
 if _MYPY:
-    from types import CodeType, FrameType, ModuleType
+    from types import FrameType, ModuleType
     from typing import Any, Callable
 
 GC_MIN_NS = 100_000
 """Shorter garbage collections are not recorded."""
 SYNC_MIN_NS = 10_000
 """Shorter copies of values to the host are not recorded: nothing was waited for."""
-MAX_CACHED_CODES = 4096
-"""Code objects remembered as inside or outside of torch."""
+MAX_CACHED_FILES = 4096
+"""Files remembered as inside or outside of torch."""
 
 COLLECTIVES = (
     "all_gather",
@@ -64,23 +64,19 @@ class _State:
     """Of the loop's thread alone, so it needs no lock."""
 
     __slots__ = (
-        "gc_cpu_ns",
         "gc_start_ns",
         "inside",
-        "optimizer_cpu_ns",
         "optimizer_start_ns",
     )
 
     def __init__(self) -> None:
         self.inside = False
         self.gc_start_ns = 0
-        self.gc_cpu_ns = 0
         self.optimizer_start_ns = 0
-        self.optimizer_cpu_ns = 0
 
 
 _state = _State()
-_code_is_inside: dict[CodeType, bool] = {}
+_file_is_inside: dict[str, bool] = {}
 _inside_folders: tuple[str, ...] = (os.path.dirname(os.path.abspath(__file__)) + os.sep,)
 _wrapped_marker = "__whyidle_mark__"
 
@@ -113,23 +109,20 @@ def install_synchronising_methods(torch: Any) -> None:
         _guarded("Tensor." + name, _install_method, torch, name)
 
 
-def mark(
-    kind: int, t0: int, t1: int, cpu_ns: int = -1, detail: int = 0, depth: int = 1
-) -> None:
+def mark(kind: int, t0: int, t1: int, detail: int = 0, depth: int = 1) -> None:
     """Record that the loop's thread did something, if this is the loop's thread.
 
     Args:
         kind: MARK_*.
         t0: When it began, monotonic ns.
         t1: When it ended, monotonic ns.
-        cpu_ns: CPU time of the thread in it; -1 when not measured.
         detail: MARK.d.
         depth: Frames between the caller's line and this function.
     """
     if get_ident() != control.loop_thread():
         return
     file, line = _calling_line(sys._getframe(depth))
-    writer.emit(wire.MARK, 0, kind, t0, t1, cpu_ns, file, line, detail)
+    writer.emit(wire.MARK, 0, kind, t0, t1, 0, file, line, detail)
 
 
 def _guarded(point: str, install_point: Callable[..., None], *args: Any) -> None:
@@ -146,28 +139,27 @@ def _learn_folder(torch: ModuleType) -> None:
         folder = os.path.dirname(os.path.abspath(file)) + os.sep
         if folder not in _inside_folders:
             _inside_folders += (folder,)
-            _code_is_inside.clear()
+            _file_is_inside.clear()
 
 
 def _calling_line(frame: FrameType | None) -> tuple[int, int]:
     """Text id of the file and line of the innermost frame that is neither torch's nor ours."""
     while frame is not None:
-        code = frame.f_code
-        inside = _code_is_inside.get(code)
+        file = frame.f_code.co_filename
+        inside = _file_is_inside.get(file)
         if inside is None:
-            inside = _is_inside(code)
+            inside = _is_inside(file)
         if not inside:
-            return writer.text(code.co_filename), frame.f_lineno or 0
+            return writer.text(file), frame.f_lineno or 0
         frame = frame.f_back
     return 0, 0
 
 
-def _is_inside(code: CodeType) -> bool:
-    name = code.co_filename
-    inside = name.startswith(_inside_folders) or name.startswith("<frozen ")
-    inside = inside or name.endswith(("/contextlib.py", "/functools.py"))
-    if len(_code_is_inside) < MAX_CACHED_CODES:
-        _code_is_inside[code] = inside
+def _is_inside(file: str) -> bool:
+    inside = file.startswith(_inside_folders) or file.startswith("<frozen ")
+    inside = inside or file.endswith(("/contextlib.py", "/functools.py"))
+    if len(_file_is_inside) < MAX_CACHED_FILES:
+        _file_is_inside[file] = inside
     return inside
 
 
@@ -176,30 +168,32 @@ def _marked(function: Callable[..., Any], kind: int, sign: int) -> Callable[...,
 
     Cost: about 3 us per recorded call, 0.3 us for any other.
     """
-    cpu_now, now = time.thread_time_ns, time.monotonic_ns
+    now = time.monotonic_ns
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         if _state.inside or get_ident() != control.loop_thread():
             return function(*args, **kwargs)
         _state.inside = True
-        cpu_ns, t0 = cpu_now(), now()
+        t0 = now()
         try:
             return function(*args, **kwargs)
         finally:
             t1 = now()
             _state.inside = False
-            _leave_mark(kind, sign, t0, t1, cpu_now() - cpu_ns)
+            _leave_mark(kind, sign, t0, t1)
 
     setattr(call, _wrapped_marker, True)
     return call
 
 
-def _leave_mark(kind: int, sign: int, t0: int, t1: int, cpu_ns: int) -> None:
+def _leave_mark(kind: int, sign: int, t0: int, t1: int) -> None:
+    """Leave a mark of the caller's caller, which runs in the loop's thread."""
     try:
         if sign:
             control.saw_work(sign)
-        mark(kind, t0, t1, cpu_ns, depth=3)
+        file, line = _calling_line(sys._getframe(2))
+        writer.emit(wire.MARK, 0, kind, t0, t1, 0, file, line, 0)
     except Exception as error:
         writer.note("mark-failed", repr(error))
 
@@ -273,7 +267,6 @@ def _wrap_optimizer_classes(torch: Any) -> None:
 def _before_optimizer(optimizer: Any, args: Any, kwargs: Any) -> None:
     """Run by torch before each optimizer step."""
     if get_ident() == control.loop_thread():
-        _state.optimizer_cpu_ns = time.thread_time_ns()
         _state.optimizer_start_ns = writer.now()
 
 
@@ -282,8 +275,7 @@ def _after_optimizer(optimizer: Any, args: Any, kwargs: Any) -> None:
     start_ns = _state.optimizer_start_ns
     if start_ns and get_ident() == control.loop_thread():
         _state.optimizer_start_ns = 0
-        cpu_ns = time.thread_time_ns() - _state.optimizer_cpu_ns
-        _leave_mark(wire.MARK_OPTIMIZER, control.STRONG, start_ns, writer.now(), cpu_ns)
+        _leave_mark(wire.MARK_OPTIMIZER, control.STRONG, start_ns, writer.now())
 
 
 def _install_method(torch: Any, name: str) -> None:

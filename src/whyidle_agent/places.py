@@ -9,8 +9,8 @@ _MYPY = False
 if _MYPY:
     from types import CodeType, FrameType
 
-MAX_CACHED_CODES = 4096
-"""Code objects whose kind is remembered."""
+MAX_CACHED_FILES = 4096
+"""Files whose kind is remembered."""
 MAX_FRAMES = 200
 """How far up a stack is looked."""
 
@@ -22,7 +22,7 @@ _GLUE = frozenset(("__iter__", "__next__"))
 _AGENT_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _STANDARD_FOLDER = os.path.dirname(os.path.abspath(os.__file__)) + os.sep
 _INSTALLED = (os.sep + "site-packages" + os.sep, os.sep + "dist-packages" + os.sep)
-_kinds: dict[CodeType, int] = {}
+_kinds: dict[str, int] = {}
 
 
 def calling_place(depth: int = 1) -> tuple[str, int]:
@@ -55,11 +55,12 @@ _BEST_RANK = 4
 
 def _rank_of(code: CodeType) -> int:
     """0: never; then glue of a library, a library, glue of the person, the person's code."""
-    kind = _kinds.get(code)
+    file = code.co_filename
+    kind = _kinds.get(file)
     if kind is None:
-        kind = _kind_of(code.co_filename)
-        if len(_kinds) < MAX_CACHED_CODES:
-            _kinds[code] = kind
+        kind = _kind_of(file)
+        if len(_kinds) < MAX_CACHED_FILES:
+            _kinds[file] = kind
     return 0 if kind == _INNER else 2 * kind - (code.co_name in _GLUE)
 
 

@@ -72,6 +72,9 @@ context: dict[int, int] = {}
 
 _FRAME_FIELDS = attrgetter("f_code", "f_lineno", "f_lasti")
 _FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_CPU_CLOCK_OF_THREAD = 6
+"""With a thread's id it makes the id of its CPU clock, as in the kernel's posix-timers.h. To ask it does not give up
+the interpreter lock, as reading a file of /proc does, and for a thread that is gone it is an error."""
 _POLLFD = struct.Struct("<ihh")
 
 # System calls, by machine: those whose first argument is a descriptor, those whose first argument
@@ -133,21 +136,16 @@ class _ProcFile:
 class _Watched:
     """One thread that is sampled."""
 
-    __slots__ = ("call", "cpu_ns", "ident", "last_ns", "native_id", "role", "schedule")
+    __slots__ = ("call", "clock", "cpu_ns", "ident", "last_ns", "native_id", "role")
 
     def __init__(self, role: int, ident: int, native_id: int, now_ns: int) -> None:
         self.role = role
         self.ident = ident
         self.native_id = native_id
         self.last_ns = now_ns
+        self.clock = ~native_id << 3 | _CPU_CLOCK_OF_THREAD
         self.cpu_ns = 0
         self.call = _ProcFile(f"/proc/self/task/{native_id}/syscall")
-        self.schedule = _ProcFile(f"/proc/self/task/{native_id}/schedstat")
-
-    def close(self) -> None:
-        """Close what is kept open for this thread."""
-        self.call.close()
-        self.schedule.close()
 
 
 class _Sampler:
@@ -168,7 +166,7 @@ _watched: dict[int, _Watched] = {}
 _sampler: _Sampler | None = None
 _ended = False
 _locked_for_fork = False
-_frames: dict[tuple[CodeType, int], str] = {}
+_frames: dict[tuple[str, str, int], str] = {}
 _paths: set[str] = set()
 _tick_count = 0
 _random_state = 1
@@ -233,7 +231,7 @@ def _run(sampler: _Sampler) -> None:
         writer.note("stacks-failed", repr(error))
     finally:
         for watched in list(_watched.values()):
-            watched.close()
+            watched.call.close()
         sampler.done.release()
 
 
@@ -273,7 +271,7 @@ def _look(sampler: _Sampler, due_ns: int) -> _Look | None:
     sys.setswitchinterval(LOOK_INTERVAL_SECONDS)
     try:
         for watched in list(_watched.values()):
-            watched.cpu_ns = _cpu_ns(watched.schedule)
+            watched.cpu_ns = _cpu_ns(watched.clock)
         begin_ns, look_ns = writer.now(), int(usual * 1e9) + LOOK_MARGIN_NS
         wait_ns = due_ns + look_ns - begin_ns
         if wait_ns < LOOK_MARGIN_NS:
@@ -298,7 +296,7 @@ def _tick(look: _Look, sampler: _Sampler) -> bool:
         if frames is None:
             _watched.pop(watched.ident, None)
             context.pop(watched.native_id, None)
-            watched.close()
+            watched.call.close()
         elif taken:
             _sample(watched, frames, flags, look)
     if _watched and writer.enabled():
@@ -368,7 +366,7 @@ def _sample(
 
 def _has_run(watched: _Watched, begin_ns: int) -> bool:
     """Whether a thread was on a CPU for most of the look: then the lock it waits for is the interpreter's."""
-    used_ns = _cpu_ns(watched.schedule) - watched.cpu_ns
+    used_ns = _cpu_ns(watched.clock) - watched.cpu_ns
     return used_ns > RUNNING_RATIO * (writer.now() - begin_ns)
 
 
@@ -420,11 +418,11 @@ def _target_of(descriptor: int) -> int:
     return writer.text(path)
 
 
-def _cpu_ns(file: _ProcFile) -> int:
-    """Time that one of our threads was on a CPU, ns; 0 where it is not accounted."""
+def _cpu_ns(clock: int) -> int:
+    """Time that one of our threads was on a CPU, ns; 0 where it cannot be known."""
     try:
-        return int(file.read().split()[0])
-    except (OSError, ValueError, IndexError):
+        return time.clock_gettime_ns(clock)
+    except (OSError, OverflowError, AttributeError):
         return 0
 
 
@@ -432,7 +430,8 @@ def _stack_text(frames: deque[tuple[CodeType, int | None, int]]) -> int | None:
     """Text id of a stack: text ids of its frames, leaf first; None where all frames are ours."""
     numbers: list[str] = []
     for code, line, instruction in frames:
-        key = (code, _line_of(code, line, instruction))
+        # Not the code object: its hash is that of all its constants.
+        key = (code.co_filename, code.co_name, line or _line_of(code, instruction))
         number = _frames.get(key)
         if number is None:
             number = _frame_text(key)
@@ -442,14 +441,12 @@ def _stack_text(frames: deque[tuple[CodeType, int | None, int]]) -> int | None:
     return writer.text(",".join(numbers)) or writer.text(numbers[0]) if numbers else None
 
 
-def _line_of(code: CodeType, line: int | None, instruction: int) -> int:
-    """Line that a frame is at; where the instruction has none, the line of the one before it that has.
+def _line_of(code: CodeType, instruction: int) -> int:
+    """Line of an instruction that has none: that of the one before it that has.
 
     From CPython 3.10 on the jump back at the end of a loop may belong to no line, and it is where a
     thread is most often asked to let the interpreter go: most samples of a tight loop are there.
     """
-    if line is not None:
-        return line
     line = code.co_firstlineno
     for start, _, line_there in code.co_lines():
         if start > instruction:
@@ -458,13 +455,12 @@ def _line_of(code: CodeType, line: int | None, instruction: int) -> int:
     return line
 
 
-def _frame_text(key: tuple[CodeType, int]) -> str:
-    code, line = key
-    name = code.co_filename
+def _frame_text(key: tuple[str, str, int]) -> str:
+    file, name, line = key
     number = ""
-    if not name.startswith(_FOLDER):
+    if not file.startswith(_FOLDER):
         # Not co_qualname: interpreters before 3.11 have none, and a name must mean the same everywhere.
-        number = str(writer.text(f"{name}\0{code.co_name}\0{line}") or "")
+        number = str(writer.text(f"{file}\0{name}\0{line}") or "")
     if len(_frames) < MAX_CACHED_FRAMES:
         _frames[key] = number
     return number

@@ -29,7 +29,7 @@ PROGRESS_OFFSET = 16
 """Where the live counters start: one i64 each, updated in place, in the order of PROGRESS_FIELDS."""
 PROGRESS_FIELDS = (
     "step_count",  # training steps asked for so far by this process
-    "record_count",  # slots reserved so far
+    "record_count",  # slots reserved when the last segment was begun, or at an orderly end
     "dropped_count",  # records not written (budget used up, disk full)
     "sample_stride",  # every how many-th batch has its samples recorded; 1 = all
     "heartbeat_ns",  # monotonic time of the last ask or fetch
@@ -96,7 +96,7 @@ WORKER_START = 15
 """A worker process came up. ref = 0, t0 = entered the worker loop, t1 = asked for its first indices,
 a = worker id, b = start of the process, monotonic ns, c = parent pid."""
 MARK = 16
-"""Something the loop's thread did. ref = MARK_*, t0..t1, a = CPU time, ns (-1 unknown), b = text id of the
+"""Something the loop's thread did. ref = MARK_*, t0..t1, b = text id of the
 file of the calling line (0: unknown), c = that line, d = detail (gc: generation)."""
 DEVICE_BUSY = 17
 """The device worked. ref = device id, t0..t1 = busy on the host's clock, a = when the work was launched."""

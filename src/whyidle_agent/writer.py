@@ -47,6 +47,7 @@ _COMMIT_SHIFT = 3
 _BODY_OFFSET = 8
 _I64_MAX = (1 << 63) - 1
 _FIELDS = {name: index for index, name in enumerate(wire.PROGRESS_FIELDS)}
+_STEP_COUNT, _HEARTBEAT = _FIELDS["step_count"], _FIELDS["heartbeat_ns"]
 _pack_body = wire.BODY.pack_into
 _TEXT_PAYLOAD = struct.Struct("<48s")
 _SIX_NUMBERS = struct.Struct("<6q")
@@ -132,6 +133,7 @@ _segment = _NO_SEGMENT
 _previous = _NO_SEGMENT
 _journal: _Journal | None = None
 _stopped: str | None = None
+_is_on = False
 _texts: dict[str, int] = {}
 _text_total_bytes = 0
 _notes: set[tuple[str, str]] = set()
@@ -144,7 +146,7 @@ _exit_known_in = 0
 
 def enabled() -> bool:
     """Whether records are being taken (or would be, once there is one)."""
-    return _stopped is None and boot.run_dir() is not None
+    return _is_on
 
 
 def emit(
@@ -198,9 +200,18 @@ def progress(field_index: int, value: int) -> None:
     try:
         journal = _journal or _opened()
         if journal is not None:
-            numbers = journal.numbers
-            numbers[field_index] = value
-            numbers[1] = _reserved()
+            journal.numbers[field_index] = value
+    except Exception:
+        return
+
+
+def beat(step_count: int) -> None:
+    """Set the count of steps and the time of the last sign of life."""
+    try:
+        journal = _journal or _opened()
+        if journal is not None:
+            journal.numbers[_STEP_COUNT] = step_count
+            journal.numbers[_HEARTBEAT] = now()
     except Exception:
         return
 
@@ -230,6 +241,7 @@ def close() -> None:
     """Note the orderly end of the process. Records may still follow."""
     try:
         if _journal is not None:
+            progress(_FIELDS["record_count"], _reserved())
             progress(_FIELDS["closed"], 1)
     except Exception:
         return
@@ -315,6 +327,7 @@ def _segment_of(slot: int) -> _Segment | None:
         oldest, _previous, _segment, segment = _previous, segment, grown, grown
         _release(oldest)
         progress(_FIELDS["sample_stride"], _samples.stride)
+        progress(_FIELDS["record_count"], _reserved())
     return segment
 
 
@@ -446,9 +459,9 @@ def _say_when_ended() -> None:
 
 
 def _stop(reason: str) -> None:
-    global _stopped, _segment, _previous
+    global _stopped, _is_on, _segment, _previous
     with _lock:
-        _stopped = _stopped or reason
+        _stopped, _is_on = _stopped or reason, False
         _segment, _previous = _NO_SEGMENT, _NO_SEGMENT
         try:
             if _journal is not None:
@@ -491,7 +504,7 @@ def _intern(string: str) -> int:
 
 def _begin() -> None:
     """Set up this process' own state: at import, and in the child after a fork."""
-    global _lock, _count, _reserve, _drops, _segment, _previous, _journal, _stopped
+    global _lock, _count, _reserve, _drops, _segment, _previous, _journal, _stopped, _is_on
     global _texts, _text_total_bytes, _notes, _samples, _stacks, _thinners
     for segment in (_segment, _previous):
         _release(segment)
@@ -502,6 +515,7 @@ def _begin() -> None:
     _reserve = _locked(_count.__next__) if _may_run_in_parallel() else _count.__next__
     _drops = itertools.count()
     _segment, _previous, _journal, _stopped = _NO_SEGMENT, _NO_SEGMENT, None, None
+    _is_on = boot.run_dir() is not None
     _texts, _text_total_bytes, _notes = {}, 0, set()
     _samples, _stacks = _Thinner(SAMPLE_RECORDS), _Thinner(STACK_RECORDS)
     _thinners = {wire.SAMPLE: _samples, wire.TRANSFORM: _samples, wire.STACK: _stacks}

@@ -262,6 +262,7 @@ def _batches(run: RunTables, journal: int, workers: pl.DataFrame) -> Batches:
     ):
         table = run.tables[name].select(key + wanted).unique(key)
         rows = rows.join(table, on=key, how="left", suffix=f"_{name}")
+    rows = _carry_over(rows)
     received = run.tables["receive"].filter(pl.col("journal") == journal)
     received = received.select(
         pl.col("iteration").cast(pl.Int64), "batch", "start_ns", "end_ns", "cpu_ns"
@@ -269,6 +270,25 @@ def _batches(run: RunTables, journal: int, workers: pl.DataFrame) -> Batches:
     key = ["iteration", "batch"]
     rows = rows.join(received.unique(key), on=key, how="left", suffix="_receive")
     return _to_batches(rows.unique(["iteration", "batch"]).sort("iteration", "batch"))
+
+
+def _carry_over(rows: pl.DataFrame) -> pl.DataFrame:
+    """Give a batch that was recorded without its details the collate and the weight of a neighbour.
+
+    The agent takes them once in 20 ms of fetching (fetching.COST_EVERY_NS): the batches between are short, and made by
+    the same worker. Faults and the process' CPU time are sums, which are not carried.
+    """
+    collate_ns = pl.col("collate_end_ns") - pl.col("collate_start_ns")
+    carried = ("collate_ns", "bytes", "tensors", "collate")
+    same_worker = ["journal", "pass"]
+    return (
+        rows.with_columns(collate_ns=collate_ns)
+        .sort(*same_worker, "start_ns")
+        .with_columns(
+            pl.col(name).forward_fill().backward_fill().over(same_worker)
+            for name in carried
+        )
+    )
 
 
 def _to_batches(rows: pl.DataFrame) -> Batches:
@@ -289,7 +309,7 @@ def _to_batches(rows: pl.DataFrame) -> Batches:
         cpu_ns=cpu_ns,
         runq_ns=np.where(runq_ns < 0, runq_ns, np.minimum(runq_ns, wall - np.maximum(cpu_ns, 0))),
         process_cpu_ns=_ints(rows, "process_cpu_ns"),
-        collate_ns=np.clip(_ints(rows, "collate_end_ns", 0) - _ints(rows, "collate_start_ns", 0), 0, wall),
+        collate_ns=np.clip(_ints(rows, "collate_ns", 0), 0, wall),
         default_collate=rows["collate"].cast(pl.String).str.starts_with(DEFAULT_COLLATE).fill_null(False).to_numpy(),
         send_start_ns=_ints(rows, "send_start_ns"),
         sent_ns=_ints(rows, "sent_ns"),

@@ -15,6 +15,7 @@ from whyidle.analysis.evidence import gather_evidence
 from whyidle.analysis.idle import IdleSplit, split_idle
 from whyidle.analysis.outside import judge_outside
 from whyidle.analysis.path import walk_path
+from whyidle.analysis.prescribe import prescribe
 from whyidle.analysis.regimes import (
     Stance,
     find_stance,
@@ -22,9 +23,10 @@ from whyidle.analysis.regimes import (
     main_worker_count,
     regime_of,
 )
+from whyidle.analysis.rules.case import Case, no_sources
 from whyidle.analysis.sentence import write_sentence
 from whyidle.analysis.splits import split_workers
-from whyidle.analysis.workload import Label, build_model
+from whyidle.analysis.workload import Label, Withheld, build_model
 from whyidle.model.findings import (
     Activity,
     Cause,
@@ -37,7 +39,8 @@ from whyidle.model.findings import (
 
 if TYPE_CHECKING:
     from whyidle.analysis.ledger import Blame
-    from whyidle.analysis.workload import LoaderModel, Withheld
+    from whyidle.analysis.rules.case import SourceReader
+    from whyidle.analysis.workload import LoaderModel
     from whyidle.model.events import RunTables
     from whyidle.model.findings import Place, Regime
     from whyidle.model.timeline import IntArray, RankTimeline, Timeline
@@ -74,20 +77,29 @@ class _Judged:
     """The loader as a simulation, its parts named by the blames; or why there is none."""
 
 
-def judge(run: RunTables) -> Verdict:
+def judge(run: RunTables, read_source: SourceReader = no_sources) -> Verdict:
     """Give the verdict of a recorded run.
 
     Args:
         run: Tables as store gives them.
+        read_source: Gives the text of a source file, for what prescriptions say about code.
 
     Returns:
         A Verdict; `unresolved` with the reason when the records do not carry one.
     """
-    return judge_timeline(build_timeline(run), run)
+    return judge_timeline(build_timeline(run), run, read_source)
 
 
-def judge_timeline(timeline: Timeline, run: RunTables) -> Verdict:
-    """Give the verdict of an aligned run; `run` says what was run and what could not be observed."""
+def judge_timeline(
+    timeline: Timeline, run: RunTables, read_source: SourceReader | None = no_sources
+) -> Verdict:
+    """Give the verdict of an aligned run.
+
+    Args:
+        timeline: The run.
+        run: Says what was run and what could not be observed.
+        read_source: As for `judge`; None: without prescriptions.
+    """
     ranks = [rank for rank in timeline.ranks if len(rank.steps)]
     if not ranks:
         return judge_outside(timeline, run, _summary(ranks, run))
@@ -116,7 +128,28 @@ def judge_timeline(timeline: Timeline, run: RunTables) -> Verdict:
         workers=tuple(split for one in judged for split in one.workers),
         idle_series=_mean_series(judged),
     )
-    return replace(verdict, sentence=write_sentence(verdict))
+    verdict = replace(verdict, sentence=write_sentence(verdict))
+    return verdict if read_source is None else _prescribe(verdict, judged, read_source)
+
+
+def _prescribe(
+    verdict: Verdict, judged: list[_Judged], read_source: SourceReader
+) -> Verdict:
+    """Prescribe for the rank with the most idle time: what helps it helps the others that wait for it."""
+    one = max(judged, key=lambda it: it.split.idle.total_ns())
+    numbers = one.rank.steps.iteration[main_steps(one.rank)]
+    case = Case(
+        limit=verdict.limit,
+        causes=verdict.causes,
+        rank=one.rank,
+        loader=one.rank.iterations.get(int(numbers[-1])) if len(numbers) else None,
+        stance=one.stance,
+        contention=one.contention,
+        model=None if isinstance(one.model, Withheld) else one.model,
+        torch=verdict.run.torch,
+        read_source=read_source,
+    )
+    return prescribe(verdict, case, one.model)
 
 
 def _judge_rank(timeline: Timeline, rank: RankTimeline) -> _Judged:

@@ -100,7 +100,7 @@ def measure_run(run_dir: Path) -> tuple[Verdict, StepSamples]:
             slug="run-too-short",
             hint="Record a longer one: 200 steps are usually plenty.",
         )
-    return judge_timeline(timeline, tables), samples
+    return judge_timeline(timeline, tables, None), samples
 
 
 def _render(comparison: Comparison, folders: tuple[Path, Path], *, redact: bool) -> str:

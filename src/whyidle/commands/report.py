@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from whyidle.commands.judging import judge_run
 from whyidle.errors import RunFolderError
 from whyidle.store import rundir
 from whyidle.views.streams import read_traits, write_text
@@ -102,10 +103,8 @@ def load_verdict(run_dir: Path) -> Verdict:
 
 
 def _judge(run_dir: Path) -> Verdict:
-    from whyidle.analysis.verdict import judge
-
     tables = rundir.load_tables(run_dir)
-    verdict = judge(tables)
+    verdict = judge_run(tables)
     if tables.manifest.get("end_mono_ns") is not None:
         rundir.write_verdict(run_dir, verdict)
     return verdict

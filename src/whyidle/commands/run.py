@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from whyidle.commands.judging import judge_run
 from whyidle.commands.parsing import positive_seconds, whole_number
 from whyidle.commands.problems import say_crash, say_problem
 from whyidle.errors import LaunchError, UsageError, WhyidleError
@@ -172,9 +173,7 @@ def conclude(run_dir: Path, json_path: Path | None) -> None:
 
 
 def _judge(run_dir: Path, tables: RunTables) -> Verdict:
-    from whyidle.analysis.verdict import judge
-
-    verdict = judge(tables)
+    verdict = judge_run(tables)
     rundir.write_verdict(run_dir, verdict)
     return verdict
 

@@ -138,6 +138,33 @@ class Prescription:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Aside:
+    """A change that is no prescription, and why: it would not help, or nobody can say what it would gain."""
+
+    remedy: str
+    where: Place
+    title: str
+    how: str
+    """What to do if it is wanted all the same; empty where nothing is gained."""
+    reason: str
+    forecast: Forecast | None
+    """None: there is none, for the reason given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """The best two prescriptions made together."""
+
+    first: str
+    """Title of the one."""
+    second: str
+    """Title of the other."""
+    forecast: Forecast
+    note: str
+    """How the two act on each other, in a sentence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NotObserved:
     """Something that could not be seen, and what follows from that."""
 
@@ -208,6 +235,14 @@ class Verdict:
     workers: tuple[WorkerSplit, ...] = ()
     idle_series: tuple[float, ...] = ()
     """Idle ratio in equal slices of the window, for the idle bar; empty when unknown."""
+    would_not_help: tuple[Aside, ...] = ()
+    """Changes that people try first and that gain nothing here, with the figure."""
+    without_forecast: tuple[Aside, ...] = ()
+    """Changes that fit a cause, but whose gain cannot be forecast."""
+    ceiling: Forecast | None = None
+    """What a loader that costs nothing would gain: no change of the input gains more; None without a forecast."""
+    pair: Pair | None = None
+    """None with fewer than two prescriptions that can be made together."""
 
     def to_json(self) -> dict[str, Any]:
         """Give the public JSON form (schema_version 1)."""
@@ -249,4 +284,8 @@ class Verdict:
             "not_observed": [asdict(missing) for missing in self.not_observed],
             "workers": [asdict(split) for split in self.workers],
             "idle_series": list(self.idle_series),
+            "would_not_help": [asdict(one) for one in self.would_not_help],
+            "without_forecast": [asdict(one) for one in self.without_forecast],
+            "ceiling": None if self.ceiling is None else asdict(self.ceiling),
+            "pair": None if self.pair is None else asdict(self.pair),
         }

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from whyidle.model.findings import (
     VERDICT_SCHEMA_VERSION,
     Activity,
+    Aside,
     Cause,
     Evidence,
     Forecast,
     Limit,
     NotObserved,
+    Pair,
     Place,
     Prescription,
     Regime,
@@ -57,6 +59,10 @@ def _parse(data: Mapping[str, Any]) -> Verdict:
         not_observed=tuple(_take(NotObserved, one) for one in data["not_observed"]),
         workers=tuple(_take(WorkerSplit, one) for one in data["workers"]),
         idle_series=tuple(map(float, data["idle_series"])),
+        would_not_help=tuple(map(_parse_aside, data.get("would_not_help", ()))),
+        without_forecast=tuple(map(_parse_aside, data.get("without_forecast", ()))),
+        ceiling=_parse_forecast(data.get("ceiling")),
+        pair=_parse_pair(data.get("pair")),
     )
 
 
@@ -97,6 +103,32 @@ def _parse_prescription(data: Mapping[str, Any]) -> Prescription:
         automatic=bool(data["automatic"]),
         forecast=_take(Forecast, data["forecast"]),
         settings=tuple(data.get("settings", {}).items()),
+    )
+
+
+def _parse_aside(data: Mapping[str, Any]) -> Aside:
+    return Aside(
+        remedy=str(data["remedy"]),
+        where=_take(Place, data["where"]),
+        title=str(data["title"]),
+        how=str(data["how"]),
+        reason=str(data["reason"]),
+        forecast=_parse_forecast(data["forecast"]),
+    )
+
+
+def _parse_forecast(data: Mapping[str, Any] | None) -> Forecast | None:
+    return None if data is None else _take(Forecast, data)
+
+
+def _parse_pair(data: Mapping[str, Any] | None) -> Pair | None:
+    if data is None:
+        return None
+    return Pair(
+        first=str(data["first"]),
+        second=str(data["second"]),
+        forecast=_take(Forecast, data["forecast"]),
+        note=str(data["note"]),
     )
 
 

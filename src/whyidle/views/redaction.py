@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from whyidle.model.comparison import Comparison
-    from whyidle.model.findings import Cause, NotObserved, Place, Prescription, Verdict
+    from whyidle.model.findings import (
+        Aside,
+        Cause,
+        NotObserved,
+        Place,
+        Prescription,
+        Verdict,
+    )
 
 _FOLDERS = re.compile(r"(?<![^\s'\"=(,:\[])(?:~[\w.-]*|\.{1,2})?/(?:[^\s/'\"]+/)*")
 """The folders of a path that starts with `/`, `~`, `./` or `../`; not those of `I/O` or `bytes/s`."""
@@ -37,6 +44,14 @@ def redact_verdict(verdict: Verdict) -> Verdict:
         causes=tuple(map(_redact_cause, verdict.causes)),
         prescriptions=tuple(map(_redact_prescription, verdict.prescriptions)),
         not_observed=tuple(map(_redact_missing, verdict.not_observed)),
+        would_not_help=tuple(map(_redact_aside, verdict.would_not_help)),
+        without_forecast=tuple(map(_redact_aside, verdict.without_forecast)),
+        pair=verdict.pair
+        and replace(
+            verdict.pair,
+            first=hide_folders(verdict.pair.first),
+            second=hide_folders(verdict.pair.second),
+        ),
     )
 
 
@@ -73,6 +88,16 @@ def _redact_prescription(one: Prescription) -> Prescription:
         where=_redact_place(one.where),
         title=hide_folders(one.title),
         how=hide_folders(one.how),
+    )
+
+
+def _redact_aside(one: Aside) -> Aside:
+    return replace(
+        one,
+        where=_redact_place(one.where),
+        title=hide_folders(one.title),
+        how=hide_folders(one.how),
+        reason=hide_folders(one.reason),
     )
 
 

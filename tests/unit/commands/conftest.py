@@ -54,7 +54,7 @@ class Parts:
         manifest = rundir.read_manifest(path)
         return RunTables(manifest=manifest, journals=(), tables={}, frame_texts={})
 
-    def judge(self, _: RunTables) -> Verdict:
+    def judge(self, _: RunTables, read_source: object = None) -> Verdict:
         """Stand in for analysis."""
         if self.judge_error:
             raise self.judge_error

@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.verdicts import make_cause, make_run, make_verdict, missing
-from whyidle.model.findings import Activity, Forecast, Place, Prescription, Regime
+from whyidle.model.findings import (
+    Activity,
+    Aside,
+    Forecast,
+    Pair,
+    Place,
+    Prescription,
+    Regime,
+)
 from whyidle.model.verdict_json import parse_verdict
 
+GAIN = Forecast(speedup=2.0, low=1.5, high=2.5, basis="event simulation")
+ASIDE = Aside(
+    remedy="pin-memory", where=Place(), title="t", how="", reason="no", forecast=GAIN
+)
+LATER = ("would_not_help", "without_forecast", "ceiling", "pair")
+"""Fields that the first verdicts of this schema did not have."""
 FULL = make_verdict(
     make_cause(
         Activity.STORAGE, Regime.HEAD_OF_LINE, 0.8, "a fact", file="a.py", line=3, rank=1
@@ -24,9 +39,14 @@ FULL = make_verdict(
             title="t",
             how="h",
             automatic=False,
-            forecast=Forecast(speedup=2.0, low=1.5, high=2.5, basis="event simulation"),
+            forecast=GAIN,
+            settings=(("num_workers", 4),),
         ),
     ),
+    would_not_help=(ASIDE,),
+    without_forecast=(replace(ASIDE, forecast=None),),
+    ceiling=GAIN,
+    pair=Pair(first="t", second="u", forecast=GAIN, note="n"),
 )
 
 
@@ -69,11 +89,21 @@ def test_damaged_verdict_is_refused_or_read(name: str, value: object) -> None:
         "not_observed",
         "workers",
         "idle_series",
+        *LATER,
     )
     assert parsed.limit is FULL.limit
 
 
-@pytest.mark.parametrize("name", sorted(FULL.to_json()))
+def test_early_verdict_of_the_schema_is_read() -> None:
+    """One without the fields that came later has nothing in them."""
+    data = {name: value for name, value in FULL.to_json().items() if name not in LATER}
+
+    parsed = parse_verdict(data)
+
+    assert (parsed.would_not_help, parsed.ceiling, parsed.pair) == ((), None, None)
+
+
+@pytest.mark.parametrize("name", sorted({*FULL.to_json()} - {*LATER}))
 def test_incomplete_verdict_is_refused(name: str) -> None:
     """A verdict without one of its fields is none."""
     data = FULL.to_json()

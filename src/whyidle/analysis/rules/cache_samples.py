@@ -1,0 +1,51 @@
+"""`cache-samples`: what was read once is kept."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from whyidle.analysis.forecast import Change
+from whyidle.analysis.rules.case import Proposal
+from whyidle.analysis.workload import Label
+from whyidle.model.findings import Activity
+from whyidle.units import format_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from whyidle.analysis.rules.case import Case
+
+MAX_BYTES = 64_000_000_000
+"""More than 64 GB of samples fit few memories; that is a matter of storage, not of a cache."""
+
+
+def propose(case: Case) -> Iterator[Proposal]:
+    """Keep samples in memory, where the same ones are read again in each epoch of the run."""
+    causes = case.causes_of(Activity.STORAGE, Activity.NETWORK)
+    size = _epoch_bytes(case)
+    if not causes or size is None or size > MAX_BYTES:
+        return
+    yield Proposal(
+        remedy="cache-samples",
+        title="read each sample once and keep it",
+        how=f"An epoch is {format_bytes(size)} of tensors. Keep what is read in memory that all workers share (a "
+        "tensor made with `share_memory_()` and filled in the first epoch, or files on a local disk or in /dev/shm), "
+        "before random augmentation. The first epoch stays as it is.",
+        where=causes[0].where,
+        change=Change(scaled=tuple((Label.of(one), 0.0) for one in causes)),
+    )
+
+
+def _epoch_bytes(case: Case) -> float | None:
+    """Size of one whole epoch; None where no epoch was seen from its beginning to its end."""
+    if case.loader is None or case.model is None or case.model.size_bytes <= 0:
+        return None
+    passes = sorted(
+        one.iteration
+        for one in case.rank.iterations.values()
+        if one.loader == case.loader.loader
+    )
+    if len(passes) < 2:
+        return None
+    batches = int((case.rank.steps.iteration == passes[0]).sum())
+    return batches * case.model.size_bytes if batches else None

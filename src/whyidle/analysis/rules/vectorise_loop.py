@@ -1,0 +1,53 @@
+"""`vectorise-loop`: a Python loop over elements becomes array operations."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from whyidle.analysis.loop_advice import advise_steps, describe_loop
+from whyidle.analysis.rules.case import Proposal, name_place, scaled
+from whyidle.model.findings import Activity
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from whyidle.analysis.loops import ElementLoop
+    from whyidle.analysis.rules.case import Case
+    from whyidle.model.findings import Cause
+
+LEFT_RATIO = 0.1
+"""Part of the time that is left: filling maps point by point became 4.0 → 0.4 ms with array operations, drawing
+patches 0.55 → 0.03 ms and distances 42.7 → 9.9 ms; a tenth is in the middle."""
+
+
+def propose(case: Case) -> Iterator[Proposal]:
+    """Replace the loops that stand in the hot places of the loader."""
+    for cause in case.causes_of(Activity.COMPUTE):
+        loop = case.loop_at(cause.where)
+        if loop is not None:
+            yield _proposal(cause, loop)
+
+
+def _proposal(cause: Cause, loop: ElementLoop) -> Proposal:
+    name = cause.where.transform or cause.where.function or loop.function
+    verb = "compile" if loop.carried else "write"
+    what = "the loop" if loop.carried else "as array operations"
+    title = f"{verb} {what} of {name}" if loop.carried else f"{verb} {name} {what}"
+    return Proposal(
+        remedy="vectorise-loop",
+        title=title,
+        how=explain(loop, name_place(cause.where)),
+        where=cause.where,
+        change=scaled(cause, LEFT_RATIO),
+    )
+
+
+def explain(loop: ElementLoop, name: str) -> str:
+    """Say what to write instead of a loop."""
+    steps = advise_steps(loop)
+    listed = "; ".join(f"({number}) {step}" for number, step in enumerate(steps, 1))
+    instead = f" Instead: {listed}." if steps else ""
+    return (
+        f"In {name}, {describe_loop(loop)}.{instead} The forecast takes a tenth of the time for granted; "
+        "`whyidle prove` measures what you wrote."
+    )

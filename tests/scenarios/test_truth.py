@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 
 import pytest
 
@@ -101,3 +102,36 @@ def test_a_healthy_control_has_no_cause() -> None:
 
     assert {it.limits for it in healthy} == {("device",)}
     assert {it.kind for it in healthy} == {"healthy"}
+
+
+NOT_PLANTED = {Activity.COPY, Activity.UNEXPLAINED}
+"""A copy needs an accelerator with a memory of its own; nothing can be planted that has no cause."""
+
+
+def test_each_activity_and_regime_is_planted_twice() -> None:
+    """A rule that is right by chance does not pass for one that is right."""
+    causes = [cause for scenario in SCENARIOS for cause in scenario.causes]
+    activities = Counter(cause.activity for cause in causes)
+    regimes = Counter(cause.regimes[0] for cause in causes)
+
+    assert {it for it in Activity if activities[it.value] < 2} == NOT_PLANTED
+    assert {it.value for it in Regime if regimes[it.value] < 2} == set()
+
+
+def test_there_are_two_causes_at_once_nulls_and_ones_to_look_at_last() -> None:
+    """A tool that names one cause, or always one, does not pass; nor one that was fitted to what it is held against."""
+    kinds = Counter(min(len(it.causes), 2) for it in SCENARIOS)
+    held_out = Counter(min(len(it.causes), 2) for it in SCENARIOS if it.split == "held-out")
+
+    assert kinds[0] >= 10
+    assert kinds[2] >= 10
+    assert kinds.total() >= 48
+    assert min(held_out[0], held_out[1], held_out[2]) >= 3
+
+
+@pytest.mark.parametrize(
+    "scenario", [it for it in SCENARIOS if len(it.causes) > 1], ids=lambda it: it.name
+)
+def test_each_of_several_causes_can_be_removed_alone(scenario: Scenario) -> None:
+    """Without that its marginal effect cannot be measured."""
+    assert all(cause.removable_alone for cause in scenario.causes)

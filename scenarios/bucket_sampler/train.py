@@ -1,0 +1,125 @@
+"""Train on texts that are put into batches of similar length."""
+
+import argparse
+import json
+import random
+import time
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from whyidle.testing import SimulatedAccelerator
+
+
+class Texts(Dataset):
+    """Texts in memory."""
+
+    def __len__(self):
+        return 1_000_000
+
+    def __getitem__(self, index):
+        return torch.full((64,), index)
+
+
+class ByLength:
+    """Batches of texts of similar length."""
+
+    def __init__(self, batch_size, *, sorted_once):
+        self.batch_size = batch_size
+        generator = random.Random(7)
+        self.lengths = [generator.random() for _ in range(30_000)]
+        self.order = sorted(range(30_000)) if sorted_once else None
+
+    def __len__(self):
+        return 1_000_000
+
+    def similar(self, wanted):
+        """Sort all texts by how close they are to a length."""
+        distances = []
+        for length in self.lengths:
+            distances.append(abs(length - wanted))
+        return sorted(range(len(distances)), key=distances.__getitem__)
+
+    def __iter__(self):
+        for number in range(1_000_000):
+            order = self.order or self.similar(number * 0.618 % 1.0)
+            yield order[: self.batch_size]
+
+
+class Progress:
+    """Counts steps and how long the device was idle since the first batch arrived."""
+
+    def __init__(self, device, args):
+        self.device = device
+        self.step_bound = args.steps
+        self.seconds = args.seconds
+        self.steps = 0
+        self.begin_s = time.monotonic()
+        self.first_s = None
+        self.first_busy_ns = 0
+
+    def step(self):
+        """Count a batch that has arrived; True when the training is over."""
+        now_s = time.monotonic()
+        if self.first_s is None:
+            self.first_s, self.first_busy_ns = now_s, self.device.busy_ns()
+        self.steps += 1
+        bounded = self.step_bound is not None and self.steps > self.step_bound
+        return bounded or now_s - self.begin_s > self.seconds
+
+    def print(self):
+        """Write one line of JSON."""
+        if self.first_s is None:
+            return
+        length_s = time.monotonic() - self.first_s
+        busy_s = (self.device.busy_ns() - self.first_busy_ns) / 1e9
+        idle_ratio = round(1 - busy_s / length_s, 3)
+        per_second = round(self.steps / length_s, 2)
+        line = {
+            "steps": self.steps,
+            "idle_ratio": idle_ratio,
+            "steps_per_second": per_second,
+        }
+        print(json.dumps(line), flush=True)
+
+
+def build_loader(args):
+    """Make the loader."""
+    return DataLoader(
+        Texts(),
+        num_workers=args.workers,
+        batch_sampler=ByLength(args.batch_size, sorted_once=args.cured),
+        persistent_workers=True,
+    )
+
+
+def train(args):
+    """Train until the bound is reached."""
+    loader = build_loader(args)
+    device = SimulatedAccelerator()
+    progress = Progress(device, args)
+    try:
+        while True:
+            for batch in loader:
+                if progress.step():
+                    return
+                device.launch(args.step_ms / 1e3)
+                device.synchronize()  # the loss is read
+    finally:
+        progress.print()
+
+
+def main():
+    """Read the arguments and train."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--step-ms", type=float, default=10.0)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--steps", type=int)
+    parser.add_argument("--cured", action="store_true", help="without what makes it slow")
+    train(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,131 @@
+"""Train on whole photographs as floating-point numbers."""
+
+import argparse
+import json
+import os
+import time
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset
+
+from whyidle.testing import SimulatedAccelerator
+
+
+def decode(path):
+    """Decode one file."""
+    with Image.open(path) as picture:
+        return np.asarray(picture.convert("RGB"))
+
+
+class Photographs(Dataset):
+    """Photographs, a file each."""
+
+    def __init__(self, folder, *, decoded, cropped):
+        self.paths = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
+        self.pixels = decode(self.paths[0]) if decoded else None
+        self.cropped = cropped
+
+    def __len__(self):
+        return 1_000_000
+
+    def __getitem__(self, index):
+        path = self.paths[index % len(self.paths)]
+        pixels = decode(path) if self.pixels is None else self.pixels
+        if self.cropped:
+            pixels = pixels[:64, :64]
+        return torch.from_numpy(pixels.astype(np.float32))
+
+
+def removed(args, name):
+    """Say whether what has this name is not to be in the training."""
+    return args.cured in (name, "all")
+
+
+class Progress:
+    """Counts steps and how long the device was idle since the first batch arrived."""
+
+    def __init__(self, device, args):
+        self.device = device
+        self.step_bound = args.steps
+        self.seconds = args.seconds
+        self.steps = 0
+        self.begin_s = time.monotonic()
+        self.first_s = None
+        self.first_busy_ns = 0
+
+    def step(self):
+        """Count a batch that has arrived; True when the training is over."""
+        now_s = time.monotonic()
+        if self.first_s is None:
+            self.first_s, self.first_busy_ns = now_s, self.device.busy_ns()
+        self.steps += 1
+        bounded = self.step_bound is not None and self.steps > self.step_bound
+        return bounded or now_s - self.begin_s > self.seconds
+
+    def print(self):
+        """Write one line of JSON."""
+        if self.first_s is None:
+            return
+        length_s = time.monotonic() - self.first_s
+        busy_s = (self.device.busy_ns() - self.first_busy_ns) / 1e9
+        idle_ratio = round(1 - busy_s / length_s, 3)
+        per_second = round(self.steps / length_s, 2)
+        line = {
+            "steps": self.steps,
+            "idle_ratio": idle_ratio,
+            "steps_per_second": per_second,
+        }
+        print(json.dumps(line), flush=True)
+
+
+def build_loader(args):
+    """Make the loader."""
+    return DataLoader(
+        Photographs(
+            args.data, decoded=removed(args, "decode"), cropped=removed(args, "size")
+        ),
+        batch_size=args.batch_size,
+        num_workers=args.workers,
+        persistent_workers=True,
+    )
+
+
+def train(args):
+    """Train until the bound is reached; the loss is read at every tenth step."""
+    loader = build_loader(args)
+    device = SimulatedAccelerator(max_queued=8)
+    progress = Progress(device, args)
+    try:
+        while True:
+            for batch in loader:
+                if progress.step():
+                    return
+                device.launch(args.step_ms / 1e3)
+                if progress.steps % 10 == 0:
+                    device.synchronize()
+    finally:
+        progress.print()
+
+
+def main():
+    """Read the arguments and train."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", required=True)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--batch-size", type=int, default=8)
+    parser.add_argument("--step-ms", type=float, default=30.0)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--steps", type=int)
+    parser.add_argument(
+        "--cured",
+        nargs="?",
+        const="all",
+        help="without what makes it slow, or without one part of it",
+    )
+    train(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""Train on a small set, with a table that every worker builds at its start."""
+
+import argparse
+import json
+import time
+
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from whyidle.testing import SimulatedAccelerator
+
+
+class Small(Dataset):
+    """Few samples, so that an epoch is short."""
+
+    def __init__(self, count):
+        self.count = count
+        self.table = None
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        return torch.full((3, 32, 32), float(index))
+
+
+def build_table(worker):
+    """Build the table of this worker."""
+    dataset = torch.utils.data.get_worker_info().dataset
+    dataset.table = {}
+    for number in range(150_000):
+        dataset.table[number] = str(number)
+
+
+def confuse(pairs):
+    """Fill a confusion matrix pair by pair."""
+    matrix = [[0] * 5 for _ in range(5)]
+    for wanted, got in pairs:
+        matrix[wanted][got] += 1
+    return matrix
+
+
+def removed(args, name):
+    """Say whether what has this name is not to be in the training."""
+    return args.cured in (name, "all")
+
+
+class Progress:
+    """Counts steps and how long the device was idle since the first batch arrived."""
+
+    def __init__(self, device, args):
+        self.device = device
+        self.step_bound = args.steps
+        self.seconds = args.seconds
+        self.steps = 0
+        self.begin_s = time.monotonic()
+        self.first_s = None
+        self.first_busy_ns = 0
+
+    def step(self):
+        """Count a batch that has arrived; True when the training is over."""
+        now_s = time.monotonic()
+        if self.first_s is None:
+            self.first_s, self.first_busy_ns = now_s, self.device.busy_ns()
+        self.steps += 1
+        bounded = self.step_bound is not None and self.steps > self.step_bound
+        return bounded or now_s - self.begin_s > self.seconds
+
+    def print(self):
+        """Write one line of JSON."""
+        if self.first_s is None:
+            return
+        length_s = time.monotonic() - self.first_s
+        busy_s = (self.device.busy_ns() - self.first_busy_ns) / 1e9
+        idle_ratio = round(1 - busy_s / length_s, 3)
+        per_second = round(self.steps / length_s, 2)
+        line = {
+            "steps": self.steps,
+            "idle_ratio": idle_ratio,
+            "steps_per_second": per_second,
+        }
+        print(json.dumps(line), flush=True)
+
+
+def build_loader(args):
+    """Make the loader."""
+    return DataLoader(
+        Small(args.batch_size * 16),
+        batch_size=args.batch_size,
+        num_workers=args.workers,
+        worker_init_fn=build_table,
+        persistent_workers=removed(args, "restart"),
+    )
+
+
+def train(args):
+    """Train until the bound is reached."""
+    loader = build_loader(args)
+    device = SimulatedAccelerator()
+    progress = Progress(device, args)
+    pairs = [(number % 5, number % 3) for number in range(90_000)]
+    try:
+        while True:
+            for batch in loader:
+                if progress.step():
+                    return
+                device.launch(args.step_ms / 1e3)
+                device.synchronize()  # the loss is read
+                if not removed(args, "metric"):
+                    confuse(pairs)
+    finally:
+        progress.print()
+
+
+def main():
+    """Read the arguments and train."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--batch-size", type=int, default=16)
+    parser.add_argument("--step-ms", type=float, default=10.0)
+    parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--steps", type=int)
+    parser.add_argument(
+        "--cured",
+        nargs="?",
+        const="all",
+        help="without what makes it slow, or without one part of it",
+    )
+    train(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()

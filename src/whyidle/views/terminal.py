@@ -15,6 +15,7 @@ from whyidle.model.findings import Limit
 from whyidle.units import format_ns, format_ratio
 from whyidle.views import drawing, words
 from whyidle.views.place import draw_place
+from whyidle.views.prescriptions import draw_prescriptions
 from whyidle.views.redaction import HIDDEN, redact_verdict
 from whyidle.views.screen import ACCENT, LABEL_CELLS, QUIET, SECOND, Screen
 
@@ -68,6 +69,7 @@ def render_verdict(
         _heading(shown, screen),
         _summary(shown, screen),
         _causes(shown, screen),
+        draw_prescriptions(shown, screen),
         _workers(shown.workers, screen),
         _missing(shown, screen),
         _again(None if redact else folder, screen),

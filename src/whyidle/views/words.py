@@ -129,6 +129,15 @@ CAUSE_WORDS = {
 """Where an activity and a regime together can be said better than by REGIME_WORDS alone."""
 
 
+REMEDY_WORDS = {
+    "raise-workers": "more workers",
+    "raise-prefetch": "more batches ahead",
+    "persistent-workers": "persistent workers",
+    "pin-memory": "pinned memory",
+    "out-of-order": "batches in any order",
+}
+"""What people try first, in short."""
+
 NEIGHBOUR_WORDS = (
     "Other programs take the CPUs that the training needs: more workers would not help."
 )

@@ -43,11 +43,12 @@ def _proposal(cause: Cause, loop: ElementLoop) -> Proposal:
 
 
 def explain(loop: ElementLoop, name: str) -> str:
-    """Say what to write instead of a loop."""
+    """Say what to write instead of a loop, a line each."""
     steps = advise_steps(loop)
-    listed = "; ".join(f"({number}) {step}" for number, step in enumerate(steps, 1))
-    instead = f" Instead: {listed}." if steps else ""
-    return (
-        f"In {name}, {describe_loop(loop)}.{instead} The forecast takes a tenth of the time for granted; "
-        "`whyidle prove` measures what you wrote."
+    instead = ". Instead:" if steps else "."
+    lines = [f"In {name}, {describe_loop(loop)}{instead}"]
+    lines += [f"({number}) {step}" for number, step in enumerate(steps, 1)]
+    lines.append(
+        "The forecast takes a tenth of the time for granted; `whyidle prove` measures what you wrote."
     )
+    return "\n".join(lines)

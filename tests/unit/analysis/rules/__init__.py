@@ -1,0 +1,1 @@
+"""Analysis, module by module."""

@@ -300,14 +300,14 @@ def _edit_host(model: LoaderModel, change: Change) -> LoaderModel:
         host = replace(host, quota_cpus=None)
     if change.neighbour_removed:
         host = replace(host, rivals=0.0)
-    if change.threads_limited and model.width > 1.0:
+    if change.threads_limited and model.is_threaded:
         parts = tuple(
             replace(part, amount_ns=part.amount_ns * model.width)
             if part.kind in (Kind.CPU, Kind.LOCKED_CPU)
             else part
             for part in model.parts
         )
-        model = replace(model, parts=parts, width=1.0)
+        model = replace(model, parts=parts, width=1.0, is_threaded=False)
     return replace(model, host=host)
 
 
@@ -360,8 +360,7 @@ class _Forecaster:
 
     def __init__(self, model: LoaderModel) -> None:
         self.model = model
-        outcome, first = simulate_model(model)
-        self.done = _done_ns(outcome, first)
+        self.done = _done_ns(*simulate_model(model))
         self.ceiling = self._speedup(self._simulate(Change(data_free=True)))
 
     def forecast(self, change: Change) -> Forecast:
@@ -377,11 +376,11 @@ class _Forecaster:
     def _simulate(self, change: Change) -> FloatArray:
         """When each step is done under a change, ns; twice where the loop's own waiting for a CPU changes."""
         edited = edit(self.model, change)
-        outcome, first = simulate_model(edited)
-        scale = self._queue_scale(outcome)
+        simulated = simulate_model(edited)
+        scale = self._queue_scale(simulated[0])
         if scale is not None:
-            outcome, first = simulate_model(replace(edited, loop_queue_scale=scale))
-        return _done_ns(outcome, first)
+            simulated = simulate_model(replace(edited, loop_queue_scale=scale))
+        return _done_ns(*simulated)
 
     def _queue_scale(self, outcome: Outcome) -> float | None:
         """How much longer the loop waits for a CPU; None where it is as recorded."""
@@ -427,9 +426,8 @@ class _Forecaster:
         return max(errors, default=0.0)
 
 
-def _done_ns(outcome: Outcome, first: int) -> FloatArray:
-    done: FloatArray = np.maximum(outcome.got_ns, outcome.device_free_ns)[first:]
-    return done
+def _done_ns(outcome: Outcome, first: int, last: int) -> FloatArray:
+    return outcome.done_ns()[first : last + 1]
 
 
 def _is_of_the_loader(change: Change) -> bool:

@@ -52,7 +52,9 @@ class Kind(IntEnum):
     """Loop only: work for the device, begun at once or when the device is free."""
     SYNC = 6
     """Loop only: wait until the device is free."""
-    BUSY = 7
+    HELD = 7
+    """Loop and pin thread only: this long, or until the sender of the result has made its next batch."""
+    BUSY = 8
     """Computing that does not have to share its CPU, but takes one away: the kernel serves a thread that sleeps a lot
     before those that compute."""
 
@@ -113,15 +115,19 @@ class Work:
     handoff_held_ns: Sequence[float]
     """What a handoff takes longer while its worker makes the next batch: both need one interpreter lock."""
     receive_held_ns: Sequence[float]
-    """What a receipt takes longer while the sender makes another batch."""
+    """What a receipt takes longer while the sender makes another batch, at most until that is made."""
     pin_ns: Sequence[float]
     """Pinning, on the pin thread."""
-    deliver_ns: Sequence[float]
+    deliver: Sequence[Sequence[Phase]]
     """Inside next() behind the receipt: drawing indices, sending them."""
     step: Sequence[Sequence[Phase]]
     """The loop's own code behind each batch."""
     starts: Mapping[int, PassStart] = field(default_factory=dict)
     """Batches that begin a pass, other than the first one."""
+    stop: int | None = None
+    """The simulation ends when so many batches have been handed over; those behind only keep the workers busy."""
+    first_ready_ns: float = 0.0
+    """From the first ask until workers can take up their first indices."""
     shares: tuple[int, ...] | None = None
     """Iterable data sets: batches that each worker has a pass; None: any worker makes any batch."""
 
@@ -153,13 +159,18 @@ class Outcome:
     storage_wait_ns: float
     """Waiting for a slot of the storage, all workers."""
 
-    def mean_step_ns(self, first: int = 0) -> float:
-        """Mean time a step from batch `first` to the last one, the device's backlog included.
+    def done_ns(self) -> FloatArray:
+        """When each batch's step could begin and all device work before it was done.
 
         A loop that never waits for its device asks ever earlier; what counts is when the work is done.
         """
-        done = np.maximum(self.got_ns, self.device_free_ns)
-        return float((done[-1] - done[first]) / max(1, len(done) - 1 - first))
+        return np.maximum(self.got_ns, self.device_free_ns)
+
+    def mean_step_ns(self, first: int = 0, last: int = -1) -> float:
+        """Mean step between two batches."""
+        done = self.done_ns()
+        last %= len(done)
+        return float((done[last] - done[first]) / max(1, last - first))
 
 
 def simulate(work: Work, settings: Settings, host: Host) -> Outcome:
@@ -204,6 +215,7 @@ class _Run:
     def __init__(self, work: Work, settings: Settings, host: Host) -> None:
         self.work, self.settings, self.host = work, settings, host
         self.count = len(work.phases)
+        self.stop = self.count if work.stop is None else work.stop
         workers = settings.workers
         self.loop, self.pin, self.flight = workers, workers + 1, workers + 2
         self.cpus = _Cpus(host)
@@ -225,6 +237,8 @@ class _Run:
         self.queues: list[deque[int]] = [deque() for _ in range(workers)]
         self.outstanding = [0] * workers
         self.feeder_free = [0.0] * workers
+        self.held = self.held_by = -1
+        self.held_count = 0
         self.content: list[int] = []
         self.owner: list[int] = []
         self.turn = self.wanted = self.delivered = self.next_content = 0
@@ -236,7 +250,7 @@ class _Run:
 
     def run(self) -> Outcome:
         """Run to the end of the last step."""
-        self._prime(0.0)
+        self._prime(self.work.first_ready_ns)
         self._ask()
         while self.state is not _LoopState.ENDED:
             self._advance()
@@ -267,7 +281,9 @@ class _Run:
             who = heappop(self.timers)[2]
         if who is None:
             return
-        if who >= self.flight:
+        if who < 0:
+            self._end_held(-who)
+        elif who >= self.flight:
             self._arrive(who - self.flight)
         else:
             self._end_phase(who)
@@ -299,6 +315,10 @@ class _Run:
             self.cpus.add(who, amount, self.width[who])
         elif kind is Kind.WAIT:
             self._wake(now + amount, who)
+        elif kind is Kind.HELD:
+            self.held = who
+            self.held_count += 1
+            self._wake(now + amount, -self.held_count)
         elif kind is Kind.BUSY:
             self.cpus.reserve(1)
             self._wake(now + amount, who)
@@ -415,6 +435,14 @@ class _Run:
             self.feeder_free[worker] = sent
             self._wake(sent, self.flight + task)
         self._take_up(worker)
+        if worker == self.held_by:
+            self._end_held(self.held_count)
+
+    def _end_held(self, number: int) -> None:
+        """Let go on who waited for a sender, if that is still the wait of this number."""
+        if self.held >= 0 and number == self.held_count:
+            who, self.held = self.held, -1
+            self._end_phase(who)
 
     def _arrive(self, task: int) -> None:
         """A result lies in the queue of the workers."""
@@ -454,10 +482,8 @@ class _Run:
         content = self.next_content
         self.next_content += 1
         self.state = _LoopState.MAKES
-        deliver = (Kind.WAIT, self.work.deliver_ns[content])
-        self._start(
-            self.loop, (deliver, *self.work.phases[content]), self.work.width[content]
-        )
+        program = (*self.work.deliver[content], *self.work.phases[content])
+        self._start(self.loop, program, self.work.width[content])
 
     def _look(self, *, is_fresh: bool = False) -> None:
         """Inside next(): take what is there, or wait."""
@@ -481,7 +507,8 @@ class _Run:
         receive = (self.work.receive_fresh if is_fresh else self.work.receive)[content]
         held_ns = self.work.receive_held_ns[content]
         if held_ns > 0 and self.task[owner] >= 0:
-            return (*receive, (Kind.WAIT, held_ns))
+            self.held_by = owner
+            return (*receive, (Kind.HELD, held_ns))
         return receive
 
     def _skip_ended(self) -> None:
@@ -514,7 +541,7 @@ class _Run:
         self.wanted = task + 1 if self.settings.in_order else self.wanted
         self.outstanding[self.owner[task]] -= 1
         self.delivering = self.content[task]
-        self._start(self.loop, ((Kind.WAIT, self.work.deliver_ns[self.delivering]),))
+        self._start(self.loop, self.work.deliver[self.delivering])
 
     def _end_loop_program(self) -> None:
         state = self.state
@@ -538,7 +565,7 @@ class _Run:
         self._start(self.loop, self.work.step[content])
 
     def _end_step(self) -> None:
-        if self.delivered >= self.count:
+        if self.delivered >= self.stop:
             self.state = _LoopState.ENDED
         elif self.delivered >= self.pass_end:
             self.state = _LoopState.BEGINS

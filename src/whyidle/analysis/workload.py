@@ -12,16 +12,16 @@ Labels are those of the verdict's causes, so that "make this cause k times faste
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from whyidle.analysis.blame import ACTIVITY_OF_WAIT, deal_blocked, fetch_intervals
 from whyidle.analysis.contention import assess_contention
-from whyidle.analysis.intervals import complement, covered_ns
+from whyidle.analysis.intervals import complement, contains, covered_ns, unite
 from whyidle.analysis.places import below_fetch, is_library
-from whyidle.analysis.regimes import main_steps
+from whyidle.analysis.regimes import loader_of_steps, main_steps
 from whyidle.analysis.simulate import (
     Host,
     Kind,
@@ -58,8 +58,8 @@ the spread of one, and a simulation takes 50 ms."""
 MIN_KNOWN_RATIO = 0.8
 """With less of the batches' making recorded the rest cannot be filled in by its neighbours."""
 MANY_THREADS = 1.15
-"""A process that uses this much more CPU time than the thread that makes the batch computes in several threads
-(handing over alone adds up to 0.05)."""
+"""A process that uses this much more CPU time than the thread that makes the batch, sending apart, computes in
+several threads (planted: 1.27 to 6; all else: up to 1.05)."""
 PRIOR_SAMPLES = 4.0
 """How many samples the shares of batches of like length weigh against a batch's own (a batch of 40 ms has four)."""
 GROUP_SAMPLES = 40
@@ -72,8 +72,9 @@ MIXED_RATIO = 0.1
 """Below this part of the fetch the smaller of computing and waiting may as well be one piece."""
 FEW_EXAMPLES = 5
 """With fewer receipts of a kind (found there, waited for) the other kind's cost stands in."""
-WARMUP_BATCHES = 16
-"""Batches run before the measured ones, beyond those in the queue."""
+WARMUP_BATCHES = 100
+"""Batches run before the measured ones, beyond those in the queue: the last ones of the window, so that the queue is
+at its beginning what it is at its end."""
 REPLAY_STEPS = 400
 """Steps used to fit the machine's competition: the noise of a mean over them is below what it is fitted to."""
 CONTENDED_RATIO = 0.02
@@ -130,7 +131,9 @@ class LoaderModel:
     loop_parts: tuple[Part, ...]
     """The loop's own code: its host time, the device not included."""
     width: float
-    """Threads that compute while a batch is made."""
+    """CPU time that a batch takes of the machine, over that of the thread that makes it."""
+    is_threaded: bool
+    """Batches are made by several threads a worker."""
     turn_ns: FloatArray
     handoff_ns: FloatArray
     handoff_held_ns: FloatArray
@@ -172,7 +175,9 @@ class LoaderModel:
     step_ns: float
     """Recorded mean step."""
     replay_ns: float = 0.0
-    """Simulated mean step of the recorded loader."""
+    """Simulated mean step of the recorded run, from its beginning."""
+    simulated_ns: float = 0.0
+    """Simulated mean step of the same loader going on for ever."""
     full_ratio: float = 0.0
     """Part of the replay in which a thread that wakes up finds no CPU free."""
     loop_queue_scale: float = 1.0
@@ -212,12 +217,16 @@ def build_model(
         A LoaderModel, whose `replay_error` tells how well it repeats the recording; Withheld where the records do
         not carry one.
     """
-    fed = np.flatnonzero(main_steps(rank))
-    if len(fed) < MIN_STEPS:
+    inside = main_steps(rank)
+    if inside.sum() < MIN_STEPS:
         return Withheld(
             "few-steps",
-            f"only {len(fed)} steps after warm-up: a forecast needs {MIN_STEPS}",
+            f"only {inside.sum()} steps after warm-up: a forecast needs {MIN_STEPS}",
         )
+    fed = _all_steps(rank, inside)
+    first = int(np.searchsorted(fed, inside.argmax()))
+    if len(fed) > MAX_STEPS:
+        fed, first = fed[first:], 0
     chosen = _spread_blocks(len(fed))
     steps = fed[chosen]
     rows = _rows_of(rank, steps)
@@ -226,7 +235,13 @@ def build_model(
             "no-fetches",
             "the making of too few batches was recorded for a simulation",
         )
-    return _Builder(timeline, rank, steps, rows, np.diff(chosen) == 1).build(labels)
+    return _Builder(timeline, rank, steps, rows, np.diff(chosen) == 1, first).build(labels)
+
+
+def _all_steps(rank: RankTimeline, inside: BoolArray) -> IntArray:
+    """Give the steps of the loader that fed most, those of the warm-up too."""
+    loaders = loader_of_steps(rank)
+    return np.flatnonzero(loaders == loaders[inside][0])
 
 
 def _spread_blocks(count: int) -> IntArray:
@@ -288,8 +303,19 @@ class _Builder:
         steps: IntArray,
         rows: IntArray,
         goes_on: BoolArray,
+        first: int,
     ) -> None:
-        """Take the steps and their batches' rows; `goes_on` (steps - 1,): no other block of steps begins there."""
+        """Take the steps and their batches' rows.
+
+        Args:
+            timeline: The run.
+            rank: The rank.
+            steps: Steps of the loader that fed most.
+            rows: Their rows in `batches`.
+            goes_on: (steps - 1,) no other block of steps begins there.
+            first: First step of the window; those before it are the warm-up.
+        """
+        self.first = first
         self.timeline, self.rank = timeline, rank
         self.steps, self.rows = steps, rows
         self.contention: Contention = assess_contention(timeline, rank)
@@ -308,15 +334,17 @@ class _Builder:
         self.visible = self._visible_ns()
 
     def build(self, labels: Sequence[Label]) -> LoaderModel:
-        """Put the model together, fit the competition for CPUs, and replay."""
+        """Put the model together, its parts named by `labels`, fit the competition for CPUs, and replay."""
         loop = _loop_segments(self)
         width = self._width()
         handoffs, receipts = self._handoffs(), self._receipts()
-        parts = self._parts(labels, width)
-        model = LoaderModel(
+        is_threaded = self._is_threaded(width)
+        parts = self._parts(labels, is_threaded=is_threaded)
+        whole = LoaderModel(
             parts=parts,
             loop_parts=_loop_parts(self, labels, loop.host_ns, loop.last_ns),
             width=width,
+            is_threaded=is_threaded,
             turn_ns=self._turns(),
             handoff_ns=handoffs.at_rest_ns,
             handoff_held_ns=handoffs.held_ns,
@@ -344,19 +372,46 @@ class _Builder:
                 pinned=False,
             ),
             shares=self._shares(),
-            host=self._host(),
+            host=self._host(loop.background_cpus),
             tensor_count=_mean_known(self.rank.batches.tensor_count[self.rows]),
             size_bytes=_mean_known(self.rank.batches.size_bytes[self.rows]),
             batch_size=max(1, self.loader.batch_size),
             is_throttled=self._is_throttled(),
             device_kind=self.rank.device_kind,
-            step_ns=float(np.diff(self.got)[self.goes_on].mean()),
+            step_ns=self._step_ns(loop.span),
         )
-        model = _fit_rivals(model, float(self.queued.sum() / max(1.0, self.cpu.sum())))
-        outcome, first = simulate_model(model)
+        window = _fit_rivals(
+            _cut(whole, self.first), self._queue_ratio(is_threaded=is_threaded)
+        )
+        outcome, begin, end = simulate_model(window)
+        simulated_ns = outcome.mean_step_ns(begin, end)
         return replace(
-            model, replay_ns=outcome.mean_step_ns(first), full_ratio=outcome.full_ratio
+            window,
+            simulated_ns=simulated_ns,
+            replay_ns=_replay(
+                replace(whole, host=window.host), loop.span, self._first_ready_ns()
+            )
+            if self.first
+            else simulated_ns,
+            full_ratio=outcome.full_ratio,
         )
+
+    def _step_ns(self, span: tuple[int, int]) -> float:
+        """Recorded mean step."""
+        inside = slice(*span)
+        return float(np.diff(self.got)[inside][self.goes_on[inside]].mean())
+
+    def _queue_ratio(self, *, is_threaded: bool) -> float:
+        """Workers' waiting for a CPU over their CPU time; waiting for their own threads is waiting for CPUs too."""
+        inside = slice(self.first, None)
+        queued = float(self.queued[inside].sum())
+        if is_threaded:
+            queued += float(self.blocked[inside].sum()) * self._inner_share()
+        return queued / max(1.0, float(self.cpu[inside].sum()))
+
+    def _first_ready_ns(self) -> float:
+        """From the first ask until the workers took up their first indices."""
+        return float(max(0, int(self.start.min() - self.ask[0])))
 
     def _visible_ns(self) -> IntArray:
         """When each batch lay in the queue: sent, but early enough for the loop to have read it with its CPU time.
@@ -372,15 +427,19 @@ class _Builder:
     # --- making a batch ------------------------------------------------------------------------------
 
     def _width(self) -> float:
-        batches = self.rank.batches
-        process = batches.process_cpu_ns[self.rows]
+        """CPU time of a worker's process over that of the thread that makes the batch."""
+        process = self.rank.batches.process_cpu_ns[self.rows]
         known = process >= 0
         if not known.any() or self.loader.workers == 0:
             return 1.0
-        ratio = float(process[known].sum() / max(1.0, self.cpu[known].sum()))
-        return ratio if ratio >= MANY_THREADS else 1.0
+        return max(1.0, float(process[known].sum() / max(1.0, self.cpu[known].sum())))
 
-    def _parts(self, labels: Sequence[Label], width: float) -> tuple[Part, ...]:
+    def _is_threaded(self, width: float) -> bool:
+        """Whether batches are made by several threads; sending the batch before is not making one."""
+        sending = np.maximum(self.rank.batches.handoff_cpu_ns[self.rows], 0).mean()
+        return width - sending / max(1.0, self.cpu.mean()) >= MANY_THREADS
+
+    def _parts(self, labels: Sequence[Label], *, is_threaded: bool) -> tuple[Part, ...]:
         batches = self.rank.batches
         awake = np.maximum(self.cpu + self.queued, 1.0)
         own = np.where(
@@ -393,7 +452,7 @@ class _Builder:
             (label for label in labels if label.activity is Activity.TRANSPORT), None
         )
         parts.append(Part(label=transport, kind=Kind.CPU, amount_ns=collate))
-        blocked = self.blocked * (1.0 - self._inner_share() if width > 1 else 1.0)
+        blocked = self.blocked * (1.0 - self._inner_share() if is_threaded else 1.0)
         waiting = [label for label in labels if label.activity in BLOCKED_KINDS]
         parts += self._sampled_parts(waiting, blocked, on_cpu=False)
         return tuple(part for part in parts if part.amount_ns.any())
@@ -503,11 +562,7 @@ class _Builder:
         since = np.maximum(self.made, self._sent_before())
         latency = np.maximum(self.visible - since, 0).astype(float)
         computing = self._computes(since, np.maximum(self.visible, since))
-        base = (
-            float(np.median(latency[~computing]))
-            if (~computing).sum() >= FEW_EXAMPLES
-            else float(np.percentile(latency, 10))
-        )
+        base = _at_rest(latency, ~computing, latency >= 0)
         held = np.where(computing, np.maximum(latency - base, 0.0), 0.0)
         usual = float(held[computing].mean()) if computing.any() else 0.0
         return _Handoffs(
@@ -553,19 +608,20 @@ class _Builder:
         wall = np.where(known, np.maximum(ended - since, 0), 0).astype(float)
         cpu = np.minimum(cpu, wall)
         blocked = wall - cpu
-        there = known & (self.visible <= begun)
-        computing = self._computes(since, np.maximum(ended, since))
-        calm = there & ~computing
-        base = float(np.median(blocked[calm])) if calm.sum() >= FEW_EXAMPLES else 0.0
-        busy = there & computing
-        held = np.where(busy, np.maximum(blocked - base, 0.0), 0.0)
-        usual = float(held[busy].mean()) if busy.any() else 0.0
-        at_rest = np.where(busy, np.minimum(blocked, base), blocked)
+        there, fresh = known & (self.visible <= begun), known & (self.visible > begun)
+        computing = self._computes(since, np.maximum(ended, since)) & known
+        rest = np.where(
+            there,
+            _at_rest(blocked, there & ~computing, there),
+            _at_rest(blocked, fresh & ~computing, fresh),
+        )
+        held = np.where(computing, np.maximum(blocked - rest, 0.0), 0.0)
+        usual = float(held[computing].mean()) if computing.any() else 0.0
         return _Receipts(
             cpu_ns=cpu,
-            at_rest_ns=_filled(at_rest, there, known & ~there),
-            fresh_ns=_filled(blocked, known & ~there, there),
-            held_ns=np.where(busy, held, usual),
+            at_rest_ns=_filled(blocked - held, there, fresh),
+            fresh_ns=_filled(blocked - held, fresh, there),
+            held_ns=np.where(computing, held, usual),
         )
 
     # --- around it -----------------------------------------------------------------------------------
@@ -595,10 +651,10 @@ class _Builder:
         )
         return tuple(int(count > 0) for count in made) if (made == 0).any() else None
 
-    def _host(self) -> Host:
+    def _host(self, background_cpus: float) -> Host:
         machine = self.timeline.machine
         return Host(
-            cpus=float(machine.allowed_count),
+            cpus=max(1.0, machine.allowed_count) - background_cpus,
             quota_cpus=machine.quota_cpus if self._is_throttled() else None,
         )
 
@@ -621,6 +677,13 @@ BLOCKED_KINDS = {
 def _mean_known(values: IntArray) -> float:
     known = values[values >= 0]
     return float(known.mean()) if len(known) else 0.0
+
+
+def _at_rest(values: FloatArray, calm: BoolArray, every: BoolArray) -> float:
+    """What something takes while its worker does not compute; without enough of that, what the quickest take."""
+    if calm.sum() >= FEW_EXAMPLES:
+        return float(np.median(values[calm]))
+    return float(np.percentile(values[every], 10)) if every.any() else 0.0
 
 
 def _filled(values: FloatArray, known: BoolArray, other: BoolArray) -> FloatArray:
@@ -713,6 +776,9 @@ class _LoopSegments:
     wake_ns: FloatArray
     cpu_ratio: float
     queue_ratio: float
+    background_cpus: float
+    span: tuple[int, int]
+    """First and last step to measure between: at both the device has nothing left to do."""
 
 
 def _loop_segments(builder: _Builder) -> _LoopSegments:
@@ -737,9 +803,15 @@ def _loop_segments(builder: _Builder) -> _LoopSegments:
         synced = covered_ns(busy, got, last).astype(float)
         unsynced = covered_ns(busy, last, np.maximum(next_got, last)).astype(float)
         launch = _device_delay(busy.start_ns, busy.end_ns, got, end)
-    before = np.maximum((last - got).astype(float) - waits, 0.0)
     is_synced = last > got
     idle = np.where(is_synced, (last - got) - synced, 0.0)
+    begins = np.ones(count, dtype=bool)
+    if busy is not None:
+        begins = ~contains(busy, got)
+        begins[0] = True
+        begins[1:] |= is_synced[:-1]
+        synced, unsynced = _as_launched(synced, unsynced, is_synced, begins)
+    before = np.maximum((last - got).astype(float) - waits, 0.0)
     wake = np.maximum(idle - before, 0.0)
     host = np.maximum(whole - waits, 0.0)
     receive = np.maximum(
@@ -747,8 +819,7 @@ def _loop_segments(builder: _Builder) -> _LoopSegments:
         - np.maximum(rank.batches.receive_start_ns[builder.rows], builder.visible),
         0,
     )
-    length = float(host.sum() + deliver.sum() + wake.sum() + receive.sum())
-    cpu_ratio, queue_ratio = _loop_cpu_ratios(builder, length)
+    seen = _LoopCpu.look(builder, host + deliver + wake, receive.astype(float))
     return _LoopSegments(
         deliver_ns=np.maximum(deliver - rank.steps.sampler_ns[builder.steps], 0.0),
         host_ns=host,
@@ -759,23 +830,61 @@ def _loop_segments(builder: _Builder) -> _LoopSegments:
         is_synced=is_synced,
         last_ns=last,
         wake_ns=wake,
-        cpu_ratio=cpu_ratio,
-        queue_ratio=queue_ratio,
+        cpu_ratio=seen.cpu_ratio,
+        queue_ratio=seen.queue_ratio,
+        background_cpus=seen.background_cpus,
+        span=_span(begins, builder.first),
+    )
+
+
+def _span(begins: BoolArray, first: int) -> tuple[int, int]:
+    """Measure between moments at which the device has nothing left; everything where they are too few."""
+    whole = first, len(begins) - 1
+    at = np.flatnonzero(begins)
+    at = at[at >= first]
+    if len(at) < 2 or at[-1] - at[0] < (whole[1] - whole[0]) / 2:
+        return whole
+    return int(at[0]), int(at[-1])
+
+
+def _as_launched(
+    synced: FloatArray, unsynced: FloatArray, is_synced: BoolArray, begins: BoolArray
+) -> tuple[FloatArray, FloatArray]:
+    """Give each step the device work it launched instead of what ran during it.
+
+    Where the loop runs ahead of the device, work runs steps later. Between two moments at which the device had nothing
+    left (a wait for it, or an idle device at the answer) every step gets the same.
+    """
+    group = np.cumsum(begins) - 1
+    whole = np.bincount(group, synced + unsynced) / np.bincount(group)
+    is_alone = np.bincount(group)[group] == 1
+    each = whole[group]
+    return (
+        np.where(is_alone, synced, np.where(is_synced, each, 0.0)),
+        np.where(is_alone, unsynced, np.where(is_synced, 0.0, each)),
     )
 
 
 def _deliveries(builder: _Builder) -> FloatArray:
-    """Inside next(): from the receipt of the batch (from the ask, where it had been received) to the answer."""
-    received = builder.rank.batches.receive_end_ns[builder.rows]
+    """Inside next() without making or taking batches: looking, sending indices, handing over."""
+    inside = (builder.got - builder.ask).astype(np.float64)
     if builder.loader.workers == 0:
-        since = np.maximum(builder.made, builder.ask)
-        spent = (builder.start - builder.ask) + (builder.got - since)
-        return np.asarray(np.maximum(spent, 0), dtype=np.float64)
-    known = received >= 0
-    since = np.where(
-        known, np.maximum(received, builder.ask), np.maximum(builder.visible, builder.ask)
+        made = np.minimum(builder.made, builder.got) - np.maximum(
+            builder.start, builder.ask
+        )
+        return np.maximum(inside - np.maximum(made, 0), 0.0)
+    batches = builder.rank.batches
+    received = batches.receive_end_ns >= 0
+    if not received.any():
+        since = np.maximum(builder.visible, builder.ask)
+        return np.maximum((builder.got - since).astype(np.float64), 0.0)
+    taking = unite(
+        batches.receive_start_ns[received],
+        batches.receive_end_ns[received],
+        int(builder.ask[0]),
+        int(builder.got[-1]),
     )
-    return np.asarray(np.maximum(builder.got - since, 0), dtype=np.float64)
+    return np.maximum(inside - covered_ns(taking, builder.ask, builder.got), 0.0)
 
 
 def _sync_waits(
@@ -805,23 +914,44 @@ def _device_delay(
     return np.asarray(np.clip(delay, 0, end - got), dtype=np.float64)
 
 
-def _loop_cpu_ratios(builder: _Builder, length_ns: float) -> tuple[float, float]:
-    """Parts of the loop's own time on a CPU, and ready without one; 0 where the observer did not see it."""
-    looks = builder.rank.threads
-    mine = (looks.pid == builder.rank.pid) & (looks.tid == builder.rank.pid)
-    mine &= (looks.now_ns >= builder.rank.window_start_ns) & (
-        looks.now_ns <= builder.rank.window_end_ns
-    )
-    mine &= (looks.on_cpu_ns >= 0) & (looks.runq_ns >= 0)
-    if mine.sum() < 2 or length_ns <= 0 or builder.loader.workers == 0:
-        return 0.0, 0.0
-    seen = max(1.0, float(np.ptp(looks.now_ns[mine])) / max(1, builder.rank.window_ns))
-    ran = float(np.ptp(looks.on_cpu_ns[mine])) / seen
-    waited = float(np.ptp(looks.runq_ns[mine])) / seen
-    received = float(builder.rank.steps.receive_cpu_ns[builder.steps].sum())
-    ran = max(0.0, ran - received)
-    scale = min(1.0, length_ns / max(1.0, ran + waited))
-    return ran * scale / length_ns, waited * scale / length_ns
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _LoopCpu:
+    """What the observer saw of the loop's thread in the window; 0 where it did not."""
+
+    cpu_ratio: float = 0.0
+    """Part of its own time (without taking batches off the queue) on a CPU."""
+    queue_ratio: float = 0.0
+    """Part of all its time ready without a CPU."""
+    background_cpus: float = 0.0
+    """CPUs that it used while it waited: signals are served then, our own sampler's among them."""
+
+    @classmethod
+    def look(
+        cls, builder: _Builder, own_ns: FloatArray, receive_ns: FloatArray
+    ) -> _LoopCpu:
+        """Compare what the thread used with what it did."""
+        rank, first = builder.rank, builder.first
+        looks = rank.threads
+        mine = (looks.pid == rank.pid) & (looks.tid == rank.pid)
+        mine &= (looks.now_ns >= rank.window_start_ns) & (
+            looks.now_ns <= rank.window_end_ns
+        )
+        mine &= (looks.on_cpu_ns >= 0) & (looks.runq_ns >= 0)
+        span_ns = float(np.ptp(looks.now_ns[mine])) if mine.any() else 0.0
+        own, receive = float(own_ns[first:].sum()), float(receive_ns[first:].sum())
+        if span_ns <= 0 or own <= 0 or builder.loader.workers == 0:
+            return cls()
+        window_ns = float(np.diff(builder.got)[first:][builder.goes_on[first:]].sum())
+        scale = window_ns / span_ns
+        received = float(rank.steps.receive_cpu_ns[builder.steps[first:]].sum())
+        ran = max(0.0, float(np.ptp(looks.on_cpu_ns[mine])) * scale - received)
+        waited = float(np.ptp(looks.runq_ns[mine])) * scale
+        ratio = min(1.0, ran / own)
+        return cls(
+            cpu_ratio=ratio,
+            queue_ratio=min(1.0 - ratio, waited / (own + receive)),
+            background_cpus=(ran - ratio * own) / window_ns,
+        )
 
 
 def _loop_parts(
@@ -865,35 +995,62 @@ LOOP_ACTIVITIES = frozenset((Activity.PYTHON, Activity.LAUNCH, Activity.SYNC))
 # --- model → simulation -------------------------------------------------------------------------------
 
 
-def run_model(model: LoaderModel, order: IntArray | None = None) -> float:
-    """Mean step of a model, ns.
+def simulate_model(
+    model: LoaderModel, order: IntArray | None = None
+) -> tuple[Outcome, int, int]:
+    """Run a model as if it went on for ever.
 
     Args:
         model: What to simulate.
         order: Batches to run, in order; all of them by default.
+
+    Returns:
+        The outcome, and the first and last batch that count. Those before them bring the queue into the state that it
+        has at the end, those behind them keep the workers busy.
     """
-    outcome, first = simulate_model(model, order)
-    return outcome.mean_step_ns(first)
-
-
-def simulate_model(
-    model: LoaderModel, order: IntArray | None = None
-) -> tuple[Outcome, int]:
-    """Run a model: its outcome, and the first batch behind the warm-up, in which the queue fills."""
     order = np.arange(model.count) if order is None else order
-    warmup = model.settings.workers * model.settings.prefetch + WARMUP_BATCHES
+    queue = model.settings.workers * model.settings.prefetch
+    warmup = queue + WARMUP_BATCHES
     head = order[np.arange(-warmup, 0) % len(order)]
-    work = _compile(model, np.concatenate((head, order)), warmup)
-    return simulate(work, model.settings, model.host), warmup
+    tail = order[np.arange(queue) % len(order)]
+    stop = warmup + len(order)
+    work = _compile(model, np.concatenate((head, order, tail)), warmup, stop)
+    return simulate(work, model.settings, model.host), warmup, stop - 1
 
 
-def _compile(model: LoaderModel, order: IntArray, warmup: int) -> Work:
+def _replay(model: LoaderModel, span: tuple[int, int], ready_ns: float) -> float:
+    """Mean step of the recorded run between two steps, simulated from its very beginning, ns."""
+    order = np.arange(model.count)
+    tail = order[: model.settings.workers * model.settings.prefetch]
+    work = _compile(model, np.concatenate((order, tail)), 0, model.count)
+    outcome = simulate(replace(work, first_ready_ns=ready_ns), model.settings, model.host)
+    return outcome.mean_step_ns(*span)
+
+
+def _cut(model: LoaderModel, first: int) -> LoaderModel:
+    """Leave out the batches before `first`."""
+    cut = {
+        one.name: getattr(model, one.name)[first:]
+        for one in fields(model)
+        if isinstance(getattr(model, one.name), np.ndarray)
+    }
+    for name in ("parts", "loop_parts"):
+        cut[name] = tuple(
+            replace(part, amount_ns=part.amount_ns[first:]) for part in getattr(model, name)
+        )
+    starts = {at - first: start for at, start in model.starts.items() if at > first}
+    return replace(model, starts=starts, **cut)
+
+
+def _compile(model: LoaderModel, order: IntArray, warmup: int, stop: int) -> Work:
     making = _making(model)
     steps = _step_programs(model)
     receive = _receive_programs(model, model.receive_ns)
     fresh = _receive_programs(model, model.receive_fresh_ns)
     picked = order.tolist()
-    deliver = model.deliver_ns * _loop_scale(model) + model.sampler_ns
+    scale = _loop_scale(model)
+    own = _Host(_busy_kind(model), min(1.0, model.loop_cpu_ratio / scale))
+    deliver = own.phases(model.deliver_ns[order] * scale + model.sampler_ns[order])
     starts = {}
     for at in range(warmup + 1, len(picked)):
         if picked[at] in model.starts and picked[at] == picked[at - 1] + 1:
@@ -907,9 +1064,10 @@ def _compile(model: LoaderModel, order: IntArray, warmup: int) -> Work:
         receive_fresh=[fresh[one] for one in picked],
         receive_held_ns=model.receive_held_ns[order].tolist(),
         pin_ns=model.pin_ns[order].tolist(),
-        deliver_ns=deliver[order].tolist(),
+        deliver=deliver,
         step=[steps[one] for one in picked],
         starts=starts,
+        stop=stop,
         shares=model.shares and tuple(share * len(picked) for share in model.shares),
     )
 
@@ -977,7 +1135,7 @@ def _step_programs(model: LoaderModel) -> list[tuple[Phase, ...]]:
         own.phases(launch),
         model.synced_ns.tolist(),
         own.phases(before - launch),
-        (model.wake_ns * scale).tolist(),
+        own.phases(model.wake_ns * scale),
         model.unsynced_ns.tolist(),
         own.phases(host - behind),
         model.is_synced.tolist(),
@@ -986,7 +1144,7 @@ def _step_programs(model: LoaderModel) -> list[tuple[Phase, ...]]:
     programs: list[tuple[Phase, ...]] = []
     for first, synced, middle, wake, unsynced, last, is_synced in columns:
         if is_synced:
-            waited = (Kind.LAUNCH, synced), *middle, (Kind.SYNC, 0.0), (Kind.WAIT, wake)
+            waited = (Kind.LAUNCH, synced), *middle, (Kind.SYNC, 0.0), *wake
             programs.append((*first, *waited, (Kind.LAUNCH, unsynced), *last))
         else:
             programs.append((*first, (Kind.LAUNCH, unsynced), *last))
@@ -1040,7 +1198,7 @@ def _fit_rivals(model: LoaderModel, queue_ratio: float) -> LoaderModel:
 def _queue_ratio(model: LoaderModel, rivals: float, order: IntArray) -> float:
     """Simulated waiting for a CPU over CPU time, workers."""
     tried = replace(model, host=replace(model.host, rivals=rivals))
-    outcome, _ = simulate_model(tried, order)
+    outcome, _, _ = simulate_model(tried, order)
     cpu = sum(
         float(part.amount_ns[order].mean())
         for part in model.parts

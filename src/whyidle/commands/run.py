@@ -100,7 +100,7 @@ class RunCommand:
                 setting=TargetSetting(environment={ENV_CAPTURE: write_captures(captures)}),
             )
         except LaunchError:
-            _remove_unused(run_dir, had_parent=had_parent)
+            remove_unused(run_dir, had_parent=had_parent)
             raise
         if result.observed:
             conclude(run_dir, arguments.json)
@@ -200,7 +200,7 @@ def _say_kept(run_dir: Path) -> None:
     write_aside(sys.stderr, text)
 
 
-def _remove_unused(run_dir: Path, *, had_parent: bool) -> None:
+def remove_unused(run_dir: Path, *, had_parent: bool) -> None:
     """Leave no folder of a command that never started."""
     shutil.rmtree(run_dir, ignore_errors=True)
     if not had_parent:

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
 from whyidle.commands.parsing import positive_minutes
-from whyidle.commands.run import check_writable, take_command
+from whyidle.commands.run import check_writable, remove_unused, take_command
+from whyidle.errors import LaunchError
 from whyidle.store import rundir
 from whyidle.units import NS_PER_S
 from whyidle.views.streams import read_traits, write_aside, write_text
@@ -96,7 +97,7 @@ class TryCommand:
         Raises:
             WhyidleError: the training cannot be started, fails by itself, or asks no DataLoader.
         """
-        from whyidle.analysis.verdict import judge as judge_run
+        from whyidle.commands.judging import judge_run
         from whyidle.model.trial import TrialState
         from whyidle.trial.record import create_trial_dir
         from whyidle.trial.session import Session
@@ -105,10 +106,12 @@ class TryCommand:
         command = take_command(arguments.command, "try")
         if arguments.json is not None:
             check_writable(arguments.json)
+        parent = arguments.out or Path(rundir.DEFAULT_PARENT)
+        had_parent = parent.exists()
         copies = WorkdirCopies(Path.cwd()) if arguments.workdir == "copy" else None
         progress = Progress(sys.stderr)
         try:
-            trial_dir = create_trial_dir(arguments.out or Path(rundir.DEFAULT_PARENT))
+            trial_dir = create_trial_dir(parent)
             _say_what_comes(arguments)
             session = Session(
                 command,
@@ -119,6 +122,9 @@ class TryCommand:
                 audience=progress,
             )
             report = session.run()
+        except LaunchError:
+            remove_unused(trial_dir, had_parent=had_parent)
+            raise
         finally:
             progress.close()
             if copies is not None:

@@ -11,7 +11,7 @@ from whyidle.model.remedies import Settings, SettingValue, make_settings
 from whyidle.model.trial import Candidate, LoaderSite
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from whyidle.model.findings import Verdict
     from whyidle.model.timeline import Iteration, RankTimeline
@@ -206,9 +206,10 @@ def combinations(candidates: Sequence[Candidate], workers: int) -> tuple[Candida
     return tuple(make_candidate(one, workers) for one in joined if one is not None)
 
 
-def without_repeats(candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
-    """Drop candidates whose settings came before."""
-    first: dict[Settings, Candidate] = {}
-    for one in candidates:
-        first.setdefault(one.settings, one)
-    return tuple(first.values())
+def with_suggestions(
+    prescriptions: Sequence[Candidate], suggestions: Sequence[Candidate]
+) -> tuple[Candidate, ...]:
+    """Add suggestions for settings of which nothing is prescribed."""
+    named = {name for one in prescriptions for name, _ in one.settings}
+    others = [one for one in suggestions if not named & set(dict(one.settings))]
+    return (*prescriptions, *others)

@@ -153,11 +153,14 @@ class Conduct:
 
     def standings(self) -> list[Standing]:
         """Tell how far each candidate has come, in the order of the candidates."""
-        pairs = self._pairs()
-        return [self._standing(one, pairs) for one in self._candidates]
+        pairs, noise = self._pairs(), self.noise_ratio()
+        return [self._standing(one, pairs, noise) for one in self._candidates]
 
     def _standing(
-        self, candidate: Candidate, pairs: Sequence[tuple[int, Pair]]
+        self,
+        candidate: Candidate,
+        pairs: Sequence[tuple[int, Pair]],
+        noise: float | None,
     ) -> Standing:
         own = [
             pair
@@ -168,7 +171,7 @@ class Conduct:
         dropped, reason = self._dropped(candidate)
         return Standing(
             candidate=candidate,
-            ratio=estimate_ratio(calm) if calm else None,
+            ratio=estimate_ratio(calm, noise) if calm else None,
             disturbed_pairs=len(own) - len(calm),
             dropped=dropped,
             reason=reason,

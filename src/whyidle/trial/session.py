@@ -29,7 +29,7 @@ from whyidle.trial.candidates import (
     prescribed,
     read_situation,
     suggest,
-    without_repeats,
+    with_suggestions,
 )
 from whyidle.trial.conduct import BlockRun, Conduct
 from whyidle.trial.forecasts import TORCH_PREFETCH, forecast_settings
@@ -211,7 +211,7 @@ class Session:
         self, situation: Situation, verdict: Verdict, recording: Recording
     ) -> tuple[tuple[Candidate, ...], tuple[Candidate, ...]]:
         """Give the candidates to try, and all others that have a forecast: combinations and what gains nothing."""
-        found = without_repeats((*prescribed(verdict), *suggest(situation, verdict)))
+        found = with_suggestions(prescribed(verdict), suggest(situation, verdict))
         singles = self._forecast(found, recording, verdict)
         hopeless = tuple(one for one in singles if _is_hopeless(one))
         singles = _most_promising([one for one in singles if not _is_hopeless(one)])

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MIN_PAIRS = 3
 """Fewer pairs prove nothing: their spread is not known."""
 DRAWS = 2000
-"""Bootstrap draws: the ends of a 90 % interval are good to a twentieth of its width."""
+"""Draws of a pair's steps: the ends of a 90 % interval are good to a twentieth of its width."""
 LOW_PERCENT, HIGH_PERCENT = 5.0, 95.0
 CHUNKS_A_BLOCK = 12
 """Steps are drawn in as many stretches: neighbours in a loader depend on each other through its queue."""
@@ -81,29 +81,41 @@ class Pair:
         return max(min(excess, excess_a_step), within) > limit
 
 
-def estimate_ratio(pairs: Sequence[Pair]) -> Ratio:
+def estimate_ratio(pairs: Sequence[Pair], noise_ratio: float | None = None) -> Ratio:
     """Estimate the speed-up with its 90 % interval.
 
-    The interval is a bootstrap over pairs and, within each block, over stretches of steps; it is widened for few
-    pairs as Student's t is. With one pair it covers only what the steps themselves vary.
+    With several pairs the interval is Student's t over their log ratios (a bootstrap of three numbers cannot reach
+    its own tails), no narrower than what unchanged runs differ by allows: three pairs may agree by chance. A single
+    pair has only its steps to tell from: they are drawn again, in stretches.
 
     Args:
         pairs: At least one.
+        noise_ratio: How far unchanged blocks in a row differ, median; None when it is not known.
     """
     logs = np.log([pair.speedup for pair in pairs])
     centre = float(logs.mean())
-    rng = np.random.default_rng(_SEED)
-    draws = np.stack([_draw_logs(pair, rng) for pair in pairs])
-    chosen = rng.integers(0, len(pairs), (len(pairs), DRAWS))
-    means = np.take_along_axis(draws, chosen, axis=0).mean(axis=0)
-    low, high = np.percentile(means, (LOW_PERCENT, HIGH_PERCENT)) - np.median(means)
-    widened = _widening(len(pairs))
+    if len(pairs) == 1:
+        draws = _draw_logs(pairs[0], np.random.default_rng(_SEED))
+        low, high = np.percentile(draws, (LOW_PERCENT, HIGH_PERCENT)) - draws.mean()
+    else:
+        high = _t95(len(pairs)) * logs.std(ddof=1) / np.sqrt(len(pairs))
+        low = -high
+    least = _Z95 * _spread_of_pair(noise_ratio or 0.0) / np.sqrt(len(pairs))
     return Ratio(
         speedup=float(np.exp(centre)),
-        low=float(np.exp(centre + widened * low)),
-        high=float(np.exp(centre + widened * high)),
+        low=float(np.exp(centre + min(low, -least))),
+        high=float(np.exp(centre + max(high, least))),
         pairs=len(pairs),
     )
+
+
+def _spread_of_pair(noise_ratio: float) -> float:
+    """Standard deviation of a pair's log ratio, when blocks in a row differ so much in the median.
+
+    Of a normal distribution half lies within 0.6745 standard deviations; a difference has two blocks' variance, a
+    pair one and a half.
+    """
+    return float(np.log1p(noise_ratio) / 0.6745 / np.sqrt(2) * np.sqrt(1.5))
 
 
 def repeat_noise(blocks: Sequence[Sampled]) -> float | None:
@@ -132,9 +144,6 @@ def _draw_means(step_ns: StepArray, rng: np.random.Generator) -> NDArray[Any]:
     return np.asarray(stretches[starts].mean(axis=0) / length)
 
 
-def _widening(pairs: int) -> float:
-    """Tell how much too narrow a bootstrap over so few pairs is."""
-    if pairs < 2:
-        return 1.0
-    quantile = _T95[pairs - 2] if pairs - 2 < len(_T95) else _Z95
-    return float(quantile / _Z95 * np.sqrt(pairs / (pairs - 1)))
+def _t95(pairs: int) -> float:
+    degrees = pairs - 1
+    return _T95[degrees - 1] if degrees <= len(_T95) else _Z95

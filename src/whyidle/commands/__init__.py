@@ -59,6 +59,9 @@ COMMANDS = (
         "Check a replacement for a slow function before it is made, on real inputs.",
     ),
     Entry(
+        "fix", "FixCommand", "Set what a trial proved, where the script builds its loader."
+    ),
+    Entry(
         "doctor", "DoctorCommand", "Tell what can be observed here, what cannot, and why."
     ),
     Entry(

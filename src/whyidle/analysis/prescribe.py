@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 from whyidle.analysis.forecast import Change, forecast, forecast_all
 from whyidle.analysis.rules import RULES
 from whyidle.analysis.workload import Withheld
-from whyidle.model.findings import Aside, Forecast, Limit, Pair, Place, Prescription
+from whyidle.model.findings import (
+    Activity,
+    Aside,
+    Forecast,
+    Limit,
+    Pair,
+    Place,
+    Prescription,
+)
 from whyidle.units import format_ratio
 
 if TYPE_CHECKING:
@@ -28,6 +36,7 @@ MIN_BALANCED_GAIN = 0.1
 """... and those gain at least a tenth."""
 ADDITIVE_RATIO = 0.05
 """Two changes act on each other when both together miss the product of the two by more than this."""
+READING = (Activity.STORAGE, Activity.NETWORK)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +191,7 @@ def _pair(model: LoaderModel, helpful: Sequence[_Priced]) -> Pair | None:
         first=first.proposal.title,
         second=second.proposal.title,
         forecast=both,
-        note=_note(first.forecast, second.forecast, both),
+        note=describe_interaction(first.forecast, second.forecast, both),
     )
 
 
@@ -202,16 +211,20 @@ def _subjects(proposal: Proposal) -> set[object]:
         label for label, _ in (*change.scaled, *change.loop_removed, *change.to_device)
     ]
     subjects: set[object] = {*labels, *change.trimmed, *dict(proposal.settings)}
-    if change.storage_factor is not None or change.parallel_reads is not None:
+    is_read = any(label.activity in READING for label in labels)
+    if is_read or change.storage_factor is not None or change.parallel_reads is not None:
         subjects.add("reading")
     return subjects or {proposal.remedy}
 
 
-def _note(first: Forecast, second: Forecast, both: Forecast) -> str:
+def describe_interaction(first: Forecast, second: Forecast, both: Forecast) -> str:
+    """Say how two changes act on each other, from what each and both gain."""
     product = first.speedup * second.speedup
     gain = both.speedup - 1
     if gain >= MIN_BALANCED_GAIN and first.speedup - 1 < BALANCED_RATIO * gain:
         return "balanced: one alone gains little, because the other part then holds the loop up"
+    if both.speedup < first.speedup * MIN_SPEEDUP:
+        return "with the first one made, the other gains nothing more"
     if both.speedup > product * (1 + ADDITIVE_RATIO):
         return "together they gain more than one after the other would suggest"
     if both.speedup < product * (1 - ADDITIVE_RATIO):

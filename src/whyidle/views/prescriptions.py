@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MAX_SHOWN = 4
 """More are named with their number: nobody begins with the fifth."""
 MAX_UNKNOWN = 3
-WHOLE_HOWS = 1
+WHOLE_HOWS = 2
 """Prescriptions that are explained whole; of the others the first sentence is shown."""
 NONE = "none"
 """Remedy of a verdict in which the device is the limit."""

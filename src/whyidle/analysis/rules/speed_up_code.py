@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from whyidle.analysis.rules.case import Proposal, in_loop, name_place, scaled
+from whyidle.analysis.rules.hints import find_hint
 from whyidle.analysis.rules.loop_code import is_special
 from whyidle.model.findings import Activity, Regime
 
@@ -40,12 +41,14 @@ def propose(case: Case) -> Iterator[Proposal]:
 
 def _faster(case: Case, cause: Cause) -> Proposal:
     function = cause.where.transform or cause.where.function
+    hint = find_hint(case, cause.where)
+    cheaper = f"For this: {hint}. Else" if hint else "Cheaper"
     return Proposal(
         remedy="speed-up-code",
         title=f"{function} twice as fast",
-        how=f"The time goes into {name_place(cause.where)}{_quoted(case, cause)}. Cheaper on the same data: a smaller "
-        "or already resized input, a faster library for the same operation, less of it, or once ahead of the training "
-        "instead of in every epoch. The forecast is for half the time.",
+        how=f"The time goes into {name_place(cause.where)}{_quoted(case, cause)}. {cheaper}: a smaller input, a faster "
+        "library for the same operation, less of it, or once ahead of the training instead of in every epoch. The "
+        "forecast is for half the time.",
         where=cause.where,
         change=scaled(cause, LEFT_RATIO),
     )

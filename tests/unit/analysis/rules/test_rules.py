@@ -306,3 +306,13 @@ def test_late_rank_has_advice_without_a_forecast() -> None:
 
     assert found.change is None
     assert "one rank's records" in found.unknown
+
+
+def test_operation_that_is_known_gets_its_own_advice() -> None:
+    """What an expert would try for the line that is hot, before the general words."""
+    where, sources = _in_script("def fill(path):\n    return Image.open(path)\n", line=2)
+
+    found = _only(make_case(make_cause(**where), sources=sources), "speed-up-code")
+
+    assert "`return Image.open(path)`" in found.how
+    assert "picture.draft" in found.how

@@ -312,7 +312,7 @@ def _differ_numbers(
             expected.size,
             _largest(expected[unequal], got[unequal]),
         )
-    values = _show(got[place].item()), _show(expected[place].item())
+    values = str(got[place]), str(expected[place])
     yield "%s%s is %s, expected %s%s" % (path, where, *values, more)
 
 

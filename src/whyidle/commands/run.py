@@ -17,12 +17,20 @@ from whyidle.commands.parsing import positive_seconds, whole_number
 from whyidle.commands.problems import say_crash, say_problem
 from whyidle.errors import LaunchError, UsageError, WhyidleError
 from whyidle.store import rundir
-from whyidle.store.captures import ENV_CAPTURE, parse_function_name, write_captures
+from whyidle.store.captures import (
+    ENV_CAPTURE,
+    load_captures,
+    parse_function_name,
+    write_captures,
+)
 from whyidle.views.streams import read_traits, write_aside
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from whyidle.model.events import RunTables
     from whyidle.model.findings import Verdict
+    from whyidle.store.captures import FunctionName
 
 
 class RunCommand:
@@ -104,7 +112,27 @@ class RunCommand:
             raise
         if result.observed:
             conclude(run_dir, arguments.json)
+            if captures:
+                write_aside(sys.stderr, f"\n{describe_captures(run_dir, captures)}")
         return result.exit_status
+
+
+def describe_captures(run_dir: Path, names: Sequence[FunctionName]) -> str:
+    """Say of each function how many calls were kept, or why none."""
+    found = load_captures(run_dir)
+    lines = []
+    for name in names:
+        kept = next((one for one in found if name.is_at(one.name)), None)
+        if kept is None:
+            said = "no call was seen in a worker, nor in a loop without workers"
+        else:
+            said = f"{len(kept.records)} of {kept.calls} calls kept"
+            reasons = dict(sorted(kept.refused.items(), key=lambda item: -item[1]))
+            said += "".join(f"; {count} not: {reason}" for reason, count in reasons.items())
+        lines.append(f"captured  {name}: {said}\n")
+        if kept is not None and kept.records:
+            lines.append(f"          whyidle prove {run_dir} {name} NEW.py:FUNCTION\n")
+    return "".join(lines)
 
 
 def take_command(words: list[str], subcommand: str = "run") -> list[str]:

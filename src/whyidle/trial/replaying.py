@@ -114,9 +114,10 @@ class Replayer:
         self._process.communicate()
 
     def _cannot_load(self, found: Mapping[str, Any]) -> WhyidleError:
-        which = {"old": "OLD", "new": "NEW"}.get(str(found.get("arm")), "a captured call")
+        arm = {"old": "OLD", "new": "NEW"}.get(str(found.get("arm")))
+        what = f"{arm} cannot be loaded" if arm else "a captured call cannot be replayed"
         return _failed(
-            f"{which} cannot be loaded: {found['error']}",
+            f"{what}: {found['error']}",
             "It is imported as the training imported it: same interpreter, same folder, same import path.",
         )
 

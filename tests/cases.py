@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tests.timelines import MS, SimulatedLoader, make_timeline
+from tests.timelines import MS, SimulatedLoader
 from whyidle.analysis.contention import Contention, Reason
 from whyidle.analysis.regimes import Stance
 from whyidle.analysis.rules.case import Case, Source
-from whyidle.analysis.workload import Withheld, build_model
 from whyidle.model.findings import Limit
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def make_case(
     sources: dict[str, str] | None = None,
     loader: dict[str, Any] | None = None,
     rank: dict[str, Any] | None = None,
-    model: dict[str, Any] | None = None,
+    payload: dict[str, int] | None = None,
     **changes: Any,
 ) -> Case:
     """A starved loader of two workers.
@@ -55,15 +54,15 @@ def make_case(
         sources: Text of files.
         loader: Changes to the pass.
         rank: Changes to the rank.
-        model: Changes to the model.
+        payload: Size and number of tensors of each batch.
         changes: To the case.
     """
     work = np.full((60, 1), work_ms * MS)
     work[::10] = slow_ms * MS
     made = SimulatedLoader(work, np.full(60, 10.0 * MS), 2, 2).rank()
     made = replace(made, **(rank or {}))
-    built = build_model(make_timeline(made), made, ())
-    assert not isinstance(built, Withheld)
+    batches = {name: np.full(60, value) for name, value in (payload or {}).items()}
+    made = replace(made, batches=replace(made.batches, **batches))
     texts = sources or {}
     plain = Case(
         limit=Limit.INPUT,
@@ -72,7 +71,6 @@ def make_case(
         loader=replace(made.iterations[1], **(loader or {})),
         stance=make_stance(),
         contention=make_contention(),
-        model=replace(built, **(model or {})),
         torch="2.13.0",
         read_source=lambda file: Source(texts.get(file), "no such file"),
     )

@@ -17,6 +17,7 @@ from whyidle.model.findings import (
     Place,
     Prescription,
 )
+from whyidle.model.remedies import loader_arguments
 from whyidle.units import format_ratio
 
 if TYPE_CHECKING:
@@ -91,10 +92,14 @@ def _propose(case: Case) -> list[Proposal]:
 
 
 def _without(verdict: Verdict, case: Case, reason: str) -> Verdict:
-    """Name what fits the causes all the same; what people try first is left out, as it rests on the forecast alone."""
+    """Name what fits the causes all the same; settings of the loader are left out, which only a forecast can choose."""
     if verdict.limit is Limit.DEVICE:
         return verdict
-    fitting = [one for one in _propose(case) if not one.is_common]
+    fitting = [
+        one
+        for one in _propose(case)
+        if not one.is_common and not loader_arguments(one.settings)
+    ]
     firsts = {(one.remedy, one.where): one for one in reversed(fitting)}
     asides = [_aside(one, one.unknown or reason) for one in reversed(firsts.values())]
     return replace(verdict, without_forecast=tuple(asides))

@@ -26,7 +26,7 @@ from whyidle.analysis.regimes import (
 from whyidle.analysis.rules.case import Case, no_sources
 from whyidle.analysis.sentence import write_sentence
 from whyidle.analysis.splits import split_workers
-from whyidle.analysis.workload import Label, Withheld, build_model
+from whyidle.analysis.workload import Label, build_model
 from whyidle.model.findings import (
     Activity,
     Cause,
@@ -40,7 +40,7 @@ from whyidle.model.findings import (
 if TYPE_CHECKING:
     from whyidle.analysis.ledger import Blame
     from whyidle.analysis.rules.case import SourceReader
-    from whyidle.analysis.workload import LoaderModel
+    from whyidle.analysis.workload import LoaderModel, Withheld
     from whyidle.model.events import RunTables
     from whyidle.model.findings import Place, Regime
     from whyidle.model.timeline import IntArray, RankTimeline, Timeline
@@ -145,7 +145,6 @@ def _prescribe(
         loader=one.rank.iterations.get(int(numbers[-1])) if len(numbers) else None,
         stance=one.stance,
         contention=one.contention,
-        model=None if isinstance(one.model, Withheld) else one.model,
         torch=verdict.run.torch,
         read_source=read_source,
     )

@@ -38,7 +38,7 @@ def propose(case: Case) -> Iterator[Proposal]:
 
 def _epoch_bytes(case: Case) -> float | None:
     """Size of one whole epoch; None where no epoch was seen from its beginning to its end."""
-    if case.loader is None or case.model is None or case.model.size_bytes <= 0:
+    if case.loader is None or case.batch_bytes <= 0:
         return None
     passes = sorted(
         one.iteration
@@ -48,4 +48,4 @@ def _epoch_bytes(case: Case) -> float | None:
     if len(passes) < 2:
         return None
     batches = int((case.rank.steps.iteration == passes[0]).sum())
-    return batches * case.model.size_bytes if batches else None
+    return batches * case.batch_bytes if batches else None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from whyidle.analysis.forecast import Change
 from whyidle.analysis.loops import find_element_loop
-from whyidle.analysis.workload import Label, LoaderModel
+from whyidle.analysis.workload import Label
 from whyidle.model.findings import Place
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from whyidle.analysis.regimes import Stance
     from whyidle.model.findings import Activity, Cause, Limit
     from whyidle.model.remedies import Settings
-    from whyidle.model.timeline import Iteration, RankTimeline
+    from whyidle.model.timeline import IntArray, Iteration, RankTimeline
 
 WORTH_SHARE = 0.08
 """A cause below this part of the idle time is not worth a prescription of its own: at 60 % idle it is 5 % of a step."""
@@ -56,8 +56,6 @@ class Case:
     """The pass that is forecast: the last one of the loader that fed most."""
     stance: Stance
     contention: Contention
-    model: LoaderModel | None
-    """None: nothing can be forecast."""
     torch: str | None
     read_source: SourceReader = no_sources
 
@@ -69,6 +67,16 @@ class Case:
             if one.activity in activities and one.share >= WORTH_SHARE
         ]
         return worth[:MAX_PLACES]
+
+    @property
+    def batch_bytes(self) -> float:
+        """Bytes in a batch's tensors and arrays, mean; 0 where that was not recorded."""
+        return _mean_known(self.rank.batches.size_bytes)
+
+    @property
+    def batch_tensors(self) -> float:
+        """Tensors in a batch, mean; 0 where that was not recorded."""
+        return _mean_known(self.rank.batches.tensor_count)
 
     @property
     def built_at(self) -> Place:
@@ -130,6 +138,20 @@ def scaled(cause: Cause, factor: float) -> Change:
 def in_loop(cause: Cause, factor: float) -> Change:
     """Leave this part of a cause's work in the loop's own code."""
     return Change(loop_removed=((Label.of(cause), factor),))
+
+
+def _mean_known(values: IntArray) -> float:
+    known = values[values >= 0]
+    return float(known.mean()) if len(known) else 0.0
+
+
+def plural(count: int) -> str:
+    """Write a number of workers.
+
+    >>> plural(1), plural(4)
+    ('1 loader worker', '4 loader workers')
+    """
+    return f"{count} loader worker{'' if count == 1 else 's'}"
 
 
 def name_place(where: Place) -> str:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from whyidle.analysis.forecast import Change
 from whyidle.analysis.rules.case import Proposal
-from whyidle.analysis.rules.reading import reading_change, where_read
+from whyidle.analysis.rules.reading import is_remote, reading_change, where_read
 from whyidle.model.findings import Activity
 
 if TYPE_CHECKING:
@@ -26,7 +26,9 @@ def propose(case: Case) -> Iterator[Proposal]:
         return
     yield Proposal(
         remedy="faster-storage",
-        title="the data on a disk ten times as fast",
+        title="the data on a local disk"
+        if is_remote(causes[0])
+        else "the data on storage ten times as fast",
         how=f"Workers wait for {where_read(causes[0])}. Copy the data to a local NVMe disk before the training (or to "
         "/dev/shm if it fits), or mount with a cache. The forecast is for a tenth of the waiting.",
         where=causes[0].where,

@@ -21,10 +21,8 @@ PACKED_TENSORS = 4
 
 def propose(case: Case) -> Iterator[Proposal]:
     """Pack small tensors, where handing batches over is what is waited for."""
-    if not case.causes_of(Activity.TRANSPORT) or case.model is None:
-        return
-    count = case.model.tensor_count
-    if count < MANY_TENSORS:
+    count = case.batch_tensors
+    if not case.causes_of(Activity.TRANSPORT) or count < MANY_TENSORS:
         return
     yield Proposal(
         remedy="fewer-tensors",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from whyidle.analysis.forecast import Change
-from whyidle.analysis.rules.case import Proposal
+from whyidle.analysis.rules.case import Proposal, plural
 from whyidle.model.remedies import make_settings
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def propose(case: Case) -> Iterator[Proposal]:
         if 0 < count < now:
             yield Proposal(
                 remedy="lower-workers",
-                title=f"{count} loader workers instead of {now}",
+                title=f"{plural(count)} instead of {now}",
                 how=f"Set num_workers={count} in {case.loader_name}: the present ones take CPUs from one another and "
                 "from the loop.",
                 where=case.built_at,

@@ -22,9 +22,9 @@ BYTES_PER_NS = 100.0
 
 def propose(case: Case) -> Iterator[Proposal]:
     """Move what the workers compute, where there is a CUDA device to move it to."""
-    if case.rank.device_kind != "cuda" or case.model is None:
+    if case.rank.device_kind != "cuda":
         return
-    cost_ns = LAUNCH_NS + case.model.size_bytes / BYTES_PER_NS
+    cost_ns = LAUNCH_NS + case.batch_bytes / BYTES_PER_NS
     for cause in case.causes_of(Activity.COMPUTE):
         name = cause.where.transform or cause.where.function
         if name is None:

@@ -24,9 +24,9 @@ LEFT_RATIO = 0.1
 def propose(case: Case) -> Iterator[Proposal]:
     """Pack, where the workers wait for many small answers."""
     causes = case.causes_of(Activity.STORAGE, Activity.NETWORK)
-    if not causes or case.model is None or not case.loader or case.loader.iterable:
+    if not causes or not case.loader or case.loader.iterable:
         return
-    size = case.model.size_bytes / max(1, case.model.batch_size)
+    size = case.batch_bytes / max(1, case.loader.batch_size)
     if size > SMALL_BYTES:
         return
     yield Proposal(

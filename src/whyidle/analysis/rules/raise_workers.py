@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from whyidle.analysis.forecast import Change
 from whyidle.analysis.regimes import SPARE_CPUS
-from whyidle.analysis.rules.case import Proposal
+from whyidle.analysis.rules.case import Proposal, plural
 from whyidle.model.findings import Activity, Limit, Regime
 from whyidle.model.remedies import make_settings
 
@@ -37,7 +37,7 @@ def propose(case: Case) -> Iterator[Proposal]:
         each = "" if now else " so that batches are made while the device works"
         yield Proposal(
             remedy="raise-workers",
-            title=f"{count} loader workers instead of {now}",
+            title=f"{plural(count)} instead of {now}",
             how=f"Set num_workers={count} in {case.loader_name}{each}. Each worker is a process with its own copy of "
             "what the data set holds.",
             where=case.built_at,

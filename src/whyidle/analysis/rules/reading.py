@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,18 @@ if TYPE_CHECKING:
 
     from whyidle.analysis.forecast import Change
     from whyidle.model.findings import Cause
+
+
+REMOTE = re.compile(
+    r"\((nfs|cifs|smb|fuse|ceph|lustre|gpfs|beegfs|9p|afs|glusterfs)", re.IGNORECASE
+)
+"""Types of file systems whose data lies on another machine."""
+
+
+def is_remote(cause: Cause) -> bool:
+    """Tell whether what is read comes from another machine."""
+    at_mount = REMOTE.search(cause.where.mount or "") is not None
+    return cause.activity is Activity.NETWORK or at_mount
 
 
 def where_read(cause: Cause) -> str:

@@ -22,14 +22,13 @@ BYTE_RATIO = 0.25
 
 def propose(case: Case) -> Iterator[Proposal]:
     """Send bytes, where handing large batches over is what is waited for."""
-    if not case.causes_of(Activity.TRANSPORT) or case.model is None:
-        return
-    if case.model.size_bytes < LARGE_BYTES:
+    size = case.batch_bytes
+    if not case.causes_of(Activity.TRANSPORT) or size < LARGE_BYTES:
         return
     yield Proposal(
         remedy="smaller-batch-bytes",
         title="a quarter of a batch's bytes",
-        how=f"A batch is {format_bytes(case.model.size_bytes)}, copied by collate and again by whoever receives it. "
+        how=f"A batch is {format_bytes(size)}, copied by collate and again by whoever receives it. "
         "Send images as uint8 and convert on the device (`batch.to(device).float().div_(255)`), masks as uint8 or "
         "bool, and points instead of maps drawn from them.",
         where=case.built_at,

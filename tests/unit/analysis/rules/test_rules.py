@@ -203,7 +203,7 @@ def test_moving_to_the_device_needs_one() -> None:
 def test_waiting_for_data_has_all_remedies_of_reading(activity: Activity) -> None:
     """Overlap, pack, or move the data; the mount is named."""
     case = make_case(
-        make_cause(activity, mount="/data (nfs4)"), model={"size_bytes": 800_000.0}
+        make_cause(activity, mount="/data (nfs4)"), payload={"size_bytes": 800_000}
     )
 
     assert [one.cost for one in _propose(case, "parallel-reads")] == [4, 8]
@@ -214,7 +214,7 @@ def test_waiting_for_data_has_all_remedies_of_reading(activity: Activity) -> Non
 def test_large_samples_and_streams_are_not_packed() -> None:
     """They are read in sequence already."""
     cause = make_cause(Activity.STORAGE)
-    large = make_case(cause, model={"size_bytes": 80_000_000.0})
+    large = make_case(cause, payload={"size_bytes": 80_000_000})
 
     assert not _propose(large, "pack-files")
     assert not _propose(make_case(cause, loader={"iterable": True}), "pack-files")
@@ -224,9 +224,9 @@ def test_large_samples_and_streams_are_not_packed() -> None:
 def test_samples_are_cached_where_an_epoch_was_seen() -> None:
     """Its size is what a cache needs."""
     cause = make_cause(Activity.STORAGE)
-    case = make_case(cause, model={"size_bytes": 1_000_000.0})
+    case = make_case(cause, payload={"size_bytes": 1_000_000})
     passes = {1: case.loader, 2: case.loader}
-    again = make_case(cause, model={"size_bytes": 1_000_000.0}, rank={"iterations": passes})
+    again = make_case(cause, payload={"size_bytes": 1_000_000}, rank={"iterations": passes})
 
     assert not _propose(case, "cache-samples")
     assert "60.0 MB" in _only(again, "cache-samples").how
@@ -235,8 +235,8 @@ def test_samples_are_cached_where_an_epoch_was_seen() -> None:
 def test_handing_over_many_tensors_or_bytes_is_mended_by_fewer() -> None:
     """Each by what there is too much of."""
     cause = make_cause(Activity.TRANSPORT)
-    many = make_case(cause, model={"tensor_count": 100.0, "size_bytes": 1000.0})
-    large = make_case(cause, model={"tensor_count": 2.0, "size_bytes": 50_000_000.0})
+    many = make_case(cause, payload={"tensor_count": 100, "size_bytes": 1000})
+    large = make_case(cause, payload={"tensor_count": 2, "size_bytes": 50_000_000})
 
     assert _only(many, "fewer-tensors").change == Change(tensors_factor=0.04)
     assert not _propose(many, "smaller-batch-bytes")

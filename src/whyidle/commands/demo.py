@@ -277,7 +277,9 @@ class Demo:
             "   Ask cProfile, which sees one process and no waiting, how work is shared out:\n"
             f"     {profile}    ({where})\n\n"
             "   Then your own training:\n"
-            "     whyidle run --steps 200 -- python train.py\n"
+            "     whyidle run --steps 200 -- python train.py\n\n"
+            "   Make a change that would help, record again, and see what became of it:\n"
+            "     whyidle compare BEFORE AFTER\n"
         )
 
 

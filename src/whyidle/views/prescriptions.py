@@ -122,12 +122,13 @@ def _pair(pair: Pair, found: tuple[Prescription, ...], screen: Screen) -> list[T
 
 
 def _vain(asides: tuple[Aside, ...], screen: Screen) -> list[Text]:
-    lines = []
-    for at, one in enumerate(asides):
+    lines = [Text("would not help", style=QUIET)] if asides else []
+    for one in asides:
         name = words.REMEDY_WORDS.get(one.remedy, one.title)
         figure = f"{_times(one.forecast)}  " if one.forecast else ""
-        label = "in vain" if at == 0 else ""
-        lines += screen.row(label, f"{figure}{name}: {one.reason}")
+        indent = " " * LABEL_CELLS
+        hanging = indent + " " * len(figure)
+        lines += screen.wrap(f"{figure}{name}: {one.reason}", indent, hanging)
     return lines
 
 

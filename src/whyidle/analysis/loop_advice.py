@@ -116,25 +116,43 @@ def _whole_sources(loop: ElementLoop) -> Iterator[str]:
         return
     if first.source is None or first.range_arguments or first.is_short:
         return
-    zipped = _zipped(first.source)
-    if zipped and len(zipped) == len(first.names):
-        arrays = ", ".join(f"np.asarray({one})" for one in zipped)
-        yield f"take all at once: `{', '.join(first.names)} = {arrays}`"
+    special = _from_call(first.source, first.names)
+    if special:
+        yield f"take all at once: {special}"
     elif (source := _quote(first.source)) and not _has_patch(loop):
-        names = ", ".join(first.names)
-        turned = ".T" if len(first.names) > 1 else ""
-        yield f"take all at once: `{names} = np.asarray({source.strip('`')}){turned}`"
+        whole = _columns(first.names, source.strip("`"))
+        yield f"take all at once: `{whole}`"
+
+
+def _from_call(source: ast.expr, names: tuple[str, ...]) -> str | None:
+    """Arrays in place of `zip`, `enumerate`, the rows of a data frame, and `np.ndindex`; None for anything else."""
+    if not isinstance(source, ast.Call) or not names:
+        return None
+    arguments = [ast.unparse(one) for one in source.args]
+    match name_of(source.func), source.func:
+        case "zip", _ if len(arguments) == len(names):
+            arrays = ", ".join(f"np.asarray({one})" for one in arguments)
+            return f"`{', '.join(names)} = {arrays}`"
+        case "enumerate", _ if arguments and len(names) > 1:
+            counted = f"`{names[0]} = np.arange(len({arguments[0]}))`"
+            return f"{counted}, `{_columns(names[1:], arguments[0])}`"
+        case "iterrows" | "itertuples", ast.Attribute(value=frame):
+            return f"columns, `{ast.unparse(frame)}['name'].to_numpy()`, in place of rows"
+        case "ndindex", _ if arguments:
+            return f"`{', '.join(names)} = np.indices({', '.join(arguments)})`"
+        case _:
+            return None
+
+
+def _columns(names: tuple[str, ...], source: str) -> str:
+    """`x, y = np.asarray(points).T`; one name is the array itself."""
+    turned = ".T" if len(names) > 1 else ""
+    return f"{', '.join(names)} = np.asarray({source}){turned}"
 
 
 def _is_counted(level: Level) -> bool:
     """`for i in range(len(x))`, `for i in range(n)`."""
     return len(level.names) == 1 and len(level.range_arguments) == 1 and not level.is_short
-
-
-def _zipped(source: ast.expr) -> list[str]:
-    if isinstance(source, ast.Call) and name_of(source.func) == "zip":
-        return [ast.unparse(one) for one in source.args]
-    return []
 
 
 def _sliced(loop: ElementLoop, index: str) -> Iterator[tuple[str, str]]:

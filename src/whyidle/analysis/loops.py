@@ -56,7 +56,7 @@ class ElementLoop:
     """A loop, or nest of loops, that works element by element."""
 
     function: str
-    """Function that it stands in."""
+    """Function that it stands in; not the hot one where that is called for each element."""
     first_line: int
     last_line: int
     levels: tuple[Level, ...]
@@ -98,7 +98,7 @@ def find_element_loop(source: str, line: int, function: str | None) -> ElementLo
         found = _describe(node, holder.name)
         if found is not None:
             return found
-    return None
+    return _calling_loop(tree, holder) if _is_scalar(holder) else None
 
 
 def name_of(node: ast.AST) -> str | None:
@@ -153,14 +153,54 @@ def _innermost_function(tree: ast.Module, line: int, name: str | None) -> Functi
     return max(named or holders, key=lambda node: node.lineno, default=None)
 
 
-def _describe(node: Loop, function: str) -> ElementLoop | None:
-    """Describe a loop with those inside it; None when it does not work element by element."""
+def _is_scalar(function: Function) -> bool:
+    """Tell whether a function computes with numbers alone: arithmetic, and no calls but those of Python and math."""
+    calls = [one for one in ast.walk(function) if isinstance(one, ast.Call)]
+    known = all(is_math(one.func) or name_of(one.func) in SCALAR_CALLS for one in calls)
+    return known and any(isinstance(one, ast.BinOp) for one in ast.walk(function))
+
+
+def _calling_loop(tree: ast.Module, called: Function) -> ElementLoop | None:
+    """Find the loop that calls a function for each element, the outermost in the file's order."""
+    for holder in ast.walk(tree):
+        if not isinstance(holder, Function) or holder is called:
+            continue
+        for node in _in_order(holder):
+            found = (
+                _describe(node, holder.name, called.name)
+                if isinstance(node, Loop)
+                else None
+            )
+            if found is not None:
+                return found
+    return None
+
+
+def _calls_with(node: ast.AST, function: str, tainted: set[str]) -> bool:
+    return (
+        isinstance(node, ast.Call)
+        and name_of(node.func) == function
+        and any(_is_element(one, tainted) for one in node.args)
+    )
+
+
+def _describe(node: Loop, function: str, called: str | None = None) -> ElementLoop | None:
+    """Describe a loop with those inside it; None when it does not work element by element.
+
+    Args:
+        node: The loop.
+        function: Name of the function it stands in.
+        called: What has to be called with an element; None: it has to compute with one itself.
+    """
     own = next(_levels(node))
     if isinstance(own.source, ast.Call) and name_of(own.source.func) in MAPPING_CALLS:
         return None
     nodes = tuple(_in_order(node))
     tainted = _spread(set(own.names), nodes)
-    if not any(_computes_with(one, tainted) for one in nodes):
+    if called is not None:
+        if not any(_calls_with(one, called, tainted) for one in nodes):
+            return None
+    elif not any(_computes_with(one, tainted) for one in nodes):
         return None
     levels = tuple(
         level for one in nodes if isinstance(one, Loop) for level in _levels(one)

@@ -70,11 +70,13 @@ def test_loop_over_whole_things_is_left_alone(body: str, hot: str) -> None:
         ("for a, b in zip(data, out):\n    total += a * b", "total", "`total += (a * b).sum()` once"),
         ("for x in data:\n    out.append(math.sqrt(x))", "sqrt", "`np.sqrt` for `math.sqrt`"),
         ("out = [float(x) for x in data.split(',')]", "float", "dtype=float)` parses all at once"),
+        ("for i, (x, y) in enumerate(data):\n    out[i] = x * y", "out[i]", "`x, y = np.asarray(data).T`"),
+        ("for i, row in data.iterrows():\n    total += row['a'] * row['b']", "total", "`data['name'].to_numpy()`"),
         (MASK, "out[x]", "`keep = (0 <= x) & (x < 9)`"),
         (GRID, "out[", "`i = np.arange(h)[:, None]`, `j = np.arange(w)`"),
         (NEAREST, "near = ", "`out[key.argmin(axis=0)]`"),
     ],
-    ids="index points histogram sum math parse mask grid nearest".split(),
+    ids="index points histogram sum math parse enumerate frame mask grid nearest".split(),
 )  # fmt: skip
 def test_advice_uses_the_names_of_the_loop(body: str, hot: str, advice: str) -> None:
     """What to write stands there in numpy's terms, for this loop."""
@@ -137,3 +139,35 @@ def test_patches_around_points_are_made_at_once_each() -> None:
 
     assert steps[0].startswith("keep the loop over the points, and make each patch at once")
     assert "separable" in steps[1]
+
+
+CALLED = """
+def value_at(x, y):
+    return 0.5 * x + y
+
+def render(height, width):
+    for row in range(height):
+        for column in range(width):
+            out[row, column] = value_at(column, row)
+
+def read(path):
+    return open(path).read()
+
+def read_all(paths):
+    for path in paths:
+        out.append(read(path))
+"""
+
+
+def test_function_that_is_called_for_each_element_leads_to_its_caller_s_loop() -> None:
+    """The hot line is in the small function, what to change is the loop around it."""
+    found = find_element_loop(CALLED, 3, "value_at")
+
+    assert found is not None
+    assert (found.function, found.first_line, len(found.levels)) == ("render", 6, 2)
+    assert "`row = np.arange(height)[:, None]`" in advise_steps(found)[0]
+
+
+def test_function_that_does_more_than_arithmetic_does_not() -> None:
+    """Calling a reader for each path is no loop over elements."""
+    assert find_element_loop(CALLED, 11, "read") is None

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from whyidle.analysis.loops import ElementLoop
     from whyidle.analysis.rules.case import Case
-    from whyidle.model.findings import Cause
+    from whyidle.model.findings import Cause, Place
 
 LEFT_RATIO = 0.1
 """Part of the time that is left: filling maps point by point became 4.0 → 0.4 ms with array operations, drawing
@@ -36,17 +36,24 @@ def _proposal(cause: Cause, loop: ElementLoop) -> Proposal:
     return Proposal(
         remedy="vectorise-loop",
         title=title,
-        how=explain(loop, name_place(cause.where)),
+        how=explain(loop, cause.where),
         where=cause.where,
         change=scaled(cause, LEFT_RATIO),
     )
 
 
-def explain(loop: ElementLoop, name: str) -> str:
-    """Say what to write instead of a loop, a line each."""
+def explain(loop: ElementLoop, where: Place) -> str:
+    """Say what to write instead of the loop at a place, a line each."""
+    name, function = name_place(where), where.function
     steps = advise_steps(loop)
     instead = ". Instead:" if steps else "."
-    lines = [f"In {name}, {describe_loop(loop)}{instead}"]
+    called = function is not None and loop.function != function
+    opening = (
+        f"{name} is called for each element by {loop.function}:"
+        if called
+        else f"In {name},"
+    )
+    lines = [f"{opening} {describe_loop(loop)}{instead}"]
     lines += [f"({number}) {step}" for number, step in enumerate(steps, 1)]
     lines.append(
         "The forecast takes a tenth of the time for granted; `whyidle prove` measures what you wrote."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from whyidle.analysis.rules.case import Proposal, in_loop, name_place
+from whyidle.analysis.rules.case import Proposal, in_loop
 from whyidle.analysis.rules.loop_code import metrics
 from whyidle.analysis.rules.vectorise_loop import LEFT_RATIO, explain
 
@@ -28,7 +28,7 @@ def propose(case: Case) -> Iterator[Proposal]:
             yield Proposal(
                 remedy="vectorise-metric",
                 title=title,
-                how=f"{explain(loop, name_place(cause.where))} Better still on the device, where the results are.",
+                how=f"{explain(loop, cause.where)} Better still on the device, where the results are.",
                 where=cause.where,
                 change=in_loop(cause, LEFT_RATIO),
             )

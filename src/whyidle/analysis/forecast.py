@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from whyidle.analysis.simulate import Kind, PassStart
-from whyidle.analysis.workload import Label, LoaderModel, Part, Withheld, simulate_model
+from whyidle.analysis.workload import (
+    Label,
+    LoaderModel,
+    Part,
+    Withheld,
+    computing_ns,
+    simulate_model,
+)
 from whyidle.model.findings import Activity, Forecast
 
 if TYPE_CHECKING:
@@ -40,6 +47,12 @@ PIN_BYTES_PER_NS = 5.0
 RECEIPT_NS = 500_000.0
 """Handing over and receiving one batch costs about this much CPU time on either side (0.43 to 0.58 ms measured for
 batches of one or two tensors); used only where no batch was handed over in the recording."""
+THREADS_USEFUL_RATIO = 0.83
+THREADS_SPREAD = 0.12
+"""Of the CPU time of thread pools that are larger than the machine this much is work (spread: of its logarithm); the
+rest is spinning and switching. Measured: 0.67 for torch's own pool, 0.98 for OpenCV's."""
+WAKEUP_FLOOR = 0.1
+"""A thread that wakes up waits a little even for a free CPU (50 us): a tenth of what it waits for a busy one."""
 MAX_QUEUE_SCALE = 4.0
 """Beyond this much more waiting of the loop than recorded the extrapolation means nothing."""
 RUN_NOISE = 0.01
@@ -94,9 +107,7 @@ class Change:
             if isinstance(mine, tuple):
                 merged[one.name] = mine + theirs
             else:
-                merged[one.name] = (
-                    mine if theirs in (None, False) and theirs != 0 else theirs
-                )
+                merged[one.name] = mine if theirs is None or theirs is False else theirs
         return Change(**merged)
 
 
@@ -163,6 +174,12 @@ def _rate_ns(model: LoaderModel) -> float:
     return max(step + serial, making / workers, computing / cpus)
 
 
+def mean_step_ns(model: LoaderModel) -> float:
+    """Mean step of a loader going on for ever, ns."""
+    outcome, first, last = simulate_model(model)
+    return outcome.mean_step_ns(first, last)
+
+
 # --- editing -----------------------------------------------------------------------------------------
 
 
@@ -187,7 +204,7 @@ def _free_data(model: LoaderModel) -> LoaderModel:
 
 def _edit_work(model: LoaderModel, change: Change) -> LoaderModel:
     factors = dict(change.scaled) | {label: 0.0 for label, _ in change.to_device}
-    before = _computing_ns(model)
+    before = computing_ns(model)
     parts = []
     for part in model.parts:
         amount = (
@@ -210,7 +227,7 @@ def _edit_work(model: LoaderModel, change: Change) -> LoaderModel:
         parts.append(replace(part, amount_ns=amount))
     model = replace(model, parts=tuple(parts))
     model = _edit_transport(model, factors, change)
-    left = _computing_ns(model) / before if before > 0 else 1.0
+    left = computing_ns(model) / before if before > 0 else 1.0
     added = sum(cost for _, cost in change.to_device)
     return replace(
         model,
@@ -218,14 +235,6 @@ def _edit_work(model: LoaderModel, change: Change) -> LoaderModel:
         receive_held_ns=model.receive_held_ns * min(1.0, left),
         synced_ns=np.where(model.is_synced, model.synced_ns + added, model.synced_ns),
         unsynced_ns=np.where(model.is_synced, model.unsynced_ns, model.unsynced_ns + added),
-    )
-
-
-def _computing_ns(model: LoaderModel) -> float:
-    return sum(
-        float(part.amount_ns.mean())
-        for part in model.parts
-        if part.kind in (Kind.CPU, Kind.LOCKED_CPU)
     )
 
 
@@ -241,8 +250,7 @@ def _edit_transport(
     """Moving batches costs by the tensor; drawing indices and beginning passes are the loop's own."""
     activities = {label.activity: factor for label, factor in factors.items()}
     moving = activities.get(Activity.TRANSPORT, 1.0)
-    if change.tensors_factor is not None:
-        moving *= max(change.tensors_factor, 1.0 / max(1.0, model.tensor_count))
+    moving *= _tensors_left(model, change)
     drawing = activities.get(Activity.SAMPLER, 1.0)
     if change.sampler_factor is not None:
         drawing *= change.sampler_factor
@@ -263,12 +271,21 @@ def _edit_transport(
     )
 
 
+def _tensors_left(model: LoaderModel, change: Change) -> float:
+    """Part of the batch's tensors that is left; one at least is."""
+    if change.tensors_factor is None:
+        return 1.0
+    return max(change.tensors_factor, min(1.0, 1.0 / max(1.0, model.tensor_count)))
+
+
 def _edit_loop(model: LoaderModel, change: Change) -> LoaderModel:
     """Shorten the loop's own code; without its synchronising call the loop runs ahead of the device."""
     factors = dict(change.scaled) | dict(change.loop_removed)
     parts, before = [], model.before_ns
     for part in model.loop_parts:
         factor = factors.get(part.label, 1.0) if part.label else 1.0
+        if part.label and part.label.activity is Activity.TRANSPORT:
+            factor *= _tensors_left(model, change)
         before = before - part.amount_ns * (1.0 - factor) * part.before_share
         parts.append(replace(part, amount_ns=part.amount_ns * factor))
     old = np.maximum(model.before_ns, 1.0)
@@ -298,11 +315,12 @@ def _edit_host(model: LoaderModel, change: Change) -> LoaderModel:
         host = replace(host, cpus=float(change.cpus))
     if change.quota_removed:
         host = replace(host, quota_cpus=None)
+        model = replace(model, loop_queue_scale=0.0)
     if change.neighbour_removed:
         host = replace(host, rivals=0.0)
     if change.threads_limited and model.is_threaded:
         parts = tuple(
-            replace(part, amount_ns=part.amount_ns * model.width)
+            replace(part, amount_ns=part.amount_ns * model.width * THREADS_USEFUL_RATIO)
             if part.kind in (Kind.CPU, Kind.LOCKED_CPU)
             else part
             for part in model.parts
@@ -384,9 +402,12 @@ class _Forecaster:
 
     def _queue_scale(self, outcome: Outcome) -> float | None:
         """How much longer the loop waits for a CPU; None where it is as recorded."""
-        before, now = self.model.full_ratio, outcome.full_ratio
-        if before <= 0.0 or self.model.host.quota_cpus is not None or now == before:
+        if self.model.full_ratio <= 0.0 or self.model.host.quota_cpus is not None:
             return None
+        now, before = (
+            outcome.full_ratio + WAKEUP_FLOOR,
+            self.model.full_ratio + WAKEUP_FLOOR,
+        )
         return min(MAX_QUEUE_SCALE, now / before)
 
     def _speedup(self, done: FloatArray) -> float:
@@ -418,12 +439,14 @@ class _Forecaster:
             label for label, _ in (*change.scaled, *change.loop_removed, *change.to_device)
         }
         edited |= set(change.trimmed)
-        errors = [
-            1.0 / sqrt(part.sample_count)
+        known = [
+            part
             for part in (*self.model.parts, *self.model.loop_parts)
             if part.label in edited and part.is_shared and part.sample_count
         ]
-        return max(errors, default=0.0)
+        whole = sum(float(part.amount_ns.mean()) for part in known)
+        errors = [float(part.amount_ns.mean()) ** 2 / part.sample_count for part in known]
+        return sqrt(sum(errors)) / whole if whole > 0 else 0.0
 
 
 def _done_ns(outcome: Outcome, first: int, last: int) -> FloatArray:

@@ -28,3 +28,5 @@ class Blame:
     """Moving batches: most of it where only one can work at a time, in the loop's process."""
     sample_count: int = 0
     """Stack samples behind the place; 0 without one."""
+    path_ns: float | None = None
+    """What the critical path alone gives, where `idle_ns` is by simulated effect; None: it is the path's."""

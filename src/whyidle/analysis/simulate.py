@@ -153,7 +153,7 @@ class Outcome:
     loop_queue_ns: float
     """The same of the loop."""
     full_ratio: float
-    """Part of the time in which a thread that wakes up finds no CPU free, 0 to 1."""
+    """Part of the loop's own time in which workers and rivals leave it no CPU, 0 to 1."""
     lock_wait_ns: float
     """Waiting for the lock, all workers."""
     storage_wait_ns: float
@@ -266,7 +266,7 @@ class _Run:
                 self.cpus.queue_ns.get(who, 0.0) for who in range(self.loop)
             ),
             loop_queue_ns=self.cpus.queue_ns.get(self.loop, 0.0),
-            full_ratio=self.cpus.full_ns / max(1.0, self.cpus.now),
+            full_ratio=self.cpus.full_ns / max(1.0, self.cpus.awake_ns),
             lock_wait_ns=self.lock.wait_ns,
             storage_wait_ns=self.storage.wait_ns,
         )
@@ -296,6 +296,8 @@ class _Run:
 
     def _start(self, who: int, program: Sequence[Phase], width: float = 1.0) -> None:
         self.program[who], self.position[who], self.width[who] = program, 0, width
+        if who == self.loop:
+            self.cpus.is_loop_awake = True
         self._go_on(who)
 
     def _go_on(self, who: int) -> None:
@@ -329,6 +331,7 @@ class _Run:
             if self.lock.take(who, amount, now):
                 self._hold(who, kind, amount)
         elif kind is Kind.SYNC and self.device_free > now:
+            self.cpus.is_loop_awake = False
             self._wake(self.device_free, who)
         else:
             if kind is Kind.LAUNCH:
@@ -348,6 +351,8 @@ class _Run:
         now = self.cpus.now
         if kind is Kind.BUSY:
             self.cpus.reserve(-1)
+        elif kind is Kind.SYNC:
+            self.cpus.is_loop_awake = True
         elif kind is Kind.STORAGE and (waiter := self.storage.give_back(now)):
             self._wake(now + waiter[1], waiter[0])
         elif kind in (Kind.LOCKED_CPU, Kind.LOCKED_WAIT) and (
@@ -488,6 +493,7 @@ class _Run:
     def _look(self, *, is_fresh: bool = False) -> None:
         """Inside next(): take what is there, or wait."""
         self.state = _LoopState.WANTS
+        self.cpus.is_loop_awake = False
         self._skip_ended()
         if self.settings.in_order and self.wanted in self.ready:
             self.ready.discard(self.wanted)
@@ -635,6 +641,8 @@ class _Cpus:
         self.queue_ns: dict[int, float] = {}
         self.serial = 0
         self.used_ns = self.rival_ns = self.full_ns = 0.0
+        self.awake_ns = 0.0
+        self.is_loop_awake = False
         self.full = 0.0
         self._set_rate()
 
@@ -676,12 +684,14 @@ class _Cpus:
         ready = self.load + self.rivals
         count = max(0.0, self.count - self.reserved)
         self.rate = 1.0 if ready <= count else count / ready
-        self.full = min(1.0, max(0.0, ready + self.reserved + 1.0 - self.count))
+        self.full = min(1.0, max(0.0, ready + 1.0 - self.count))
 
     def _pass_time(self, to: float) -> None:
         elapsed = to - self.now
         self.now = to
-        self.full_ns += elapsed * self.full
+        if self.is_loop_awake:
+            self.awake_ns += elapsed
+            self.full_ns += elapsed * self.full
         if self.quota_ns is not None and self.budget <= 0:
             ours = 0.0
             alone = min(1.0, self.count / self.rivals) if self.rivals else 0.0

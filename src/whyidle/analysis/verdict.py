@@ -11,6 +11,7 @@ import numpy as np
 from whyidle.analysis.align import build_timeline
 from whyidle.analysis.blame import blame_rank
 from whyidle.analysis.contention import Contention, assess_contention
+from whyidle.analysis.derivative import deal_by_effect, is_decisive, state_difference
 from whyidle.analysis.evidence import gather_evidence
 from whyidle.analysis.idle import IdleSplit, split_idle
 from whyidle.analysis.outside import judge_outside
@@ -26,7 +27,7 @@ from whyidle.analysis.regimes import (
 from whyidle.analysis.rules.case import Case, no_sources
 from whyidle.analysis.sentence import write_sentence
 from whyidle.analysis.splits import split_workers
-from whyidle.analysis.workload import Label, build_model
+from whyidle.analysis.workload import Label, Withheld, build_model
 from whyidle.model.findings import (
     Activity,
     Cause,
@@ -40,7 +41,7 @@ from whyidle.model.findings import (
 if TYPE_CHECKING:
     from whyidle.analysis.ledger import Blame
     from whyidle.analysis.rules.case import SourceReader
-    from whyidle.analysis.workload import LoaderModel, Withheld
+    from whyidle.analysis.workload import LoaderModel
     from whyidle.model.events import RunTables
     from whyidle.model.findings import Place, Regime
     from whyidle.model.timeline import IntArray, RankTimeline, Timeline
@@ -155,6 +156,11 @@ def _judge_rank(timeline: Timeline, rank: RankTimeline) -> _Judged:
     split = split_idle(rank)
     contention = assess_contention(timeline, rank)
     blames = blame_rank(timeline, rank, split, walk_path(rank), contention)
+    blames = _fold_small(_join_equal(blames), split.idle.total_ns())
+    labels = dict.fromkeys(Label(blame.activity, blame.where) for blame in blames)
+    model = build_model(timeline, rank, list(labels))
+    if not isinstance(model, Withheld) and is_decisive(model, contention):
+        blames = deal_by_effect(model, blames, contention)
     return _Judged(
         rank,
         split,
@@ -162,14 +168,8 @@ def _judge_rank(timeline: Timeline, rank: RankTimeline) -> _Judged:
         contention,
         blames,
         split_workers(rank),
-        build_model(timeline, rank, _labels(blames, split.idle.total_ns())),
+        model,
     )
-
-
-def _labels(blames: list[Blame], idle_ns: int) -> list[Label]:
-    """Name what the simulation keeps apart: what is going to be a cause."""
-    folded = _fold_small(_join_equal(blames), idle_ns)
-    return list(dict.fromkeys(Label(blame.activity, blame.where) for blame in folded))
 
 
 def _causes(judged: list[_Judged], idle_ns: int) -> tuple[Cause, ...]:
@@ -192,26 +192,39 @@ def _causes(judged: list[_Judged], idle_ns: int) -> tuple[Cause, ...]:
     for (activity, regime, where), members in groups.items():
         one, blame = max(members, key=lambda member: member[1].idle_ns)
         total = sum(member.idle_ns for _, member in members)
+        path_share = _path_share([member for _, member in members], idle_ns)
         causes.append(
             Cause(
                 activity=activity,
                 regime=regime,
                 share=total / idle_ns,
+                path_share=path_share,
                 idle_ns=round(total),
                 where=where
                 if len(judged) == 1 or len(members) > 1
                 else replace(where, rank=one.rank.rank),
-                evidence=gather_evidence(
-                    replace(blame, idle_ns=total),
-                    regime,
-                    one.rank,
-                    one.stance,
-                    one.contention,
-                    one.workers,
+                evidence=(
+                    *gather_evidence(
+                        replace(blame, idle_ns=total),
+                        regime,
+                        one.rank,
+                        one.stance,
+                        one.contention,
+                        one.workers,
+                    ),
+                    *state_difference(total / idle_ns, path_share),
                 ),
             )
         )
     return tuple(sorted(causes, key=lambda cause: -cause.share))
+
+
+def _path_share(blames: list[Blame], idle_ns: int) -> float | None:
+    """Share by the critical path; None where no part of the cause was dealt out otherwise."""
+    if all(one.path_ns is None for one in blames):
+        return None
+    path_ns = sum(one.idle_ns if one.path_ns is None else one.path_ns for one in blames)
+    return path_ns / idle_ns
 
 
 def _join_equal(blames: list[Blame]) -> list[Blame]:

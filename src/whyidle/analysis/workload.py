@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from whyidle.analysis.blame import ACTIVITY_OF_WAIT, deal_blocked, fetch_intervals
-from whyidle.analysis.contention import assess_contention
+from whyidle.analysis.contention import NEIGHBOUR_RATIO, assess_contention
 from whyidle.analysis.intervals import complement, contains, covered_ns, unite
 from whyidle.analysis.places import below_fetch, is_library
 from whyidle.analysis.regimes import loader_of_steps, main_steps
@@ -35,7 +35,7 @@ from whyidle.model.findings import Activity
 from whyidle.model.waits import Wait
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from whyidle.analysis.contention import Contention
     from whyidle.analysis.simulate import FloatArray, Outcome, Phase
@@ -60,6 +60,8 @@ MIN_KNOWN_RATIO = 0.8
 MANY_THREADS = 1.15
 """A process that uses this much more CPU time than the thread that makes the batch, sending apart, computes in
 several threads (planted: 1.27 to 6; all else: up to 1.05)."""
+HELPERS_NS = 1_000_000.0
+"""What torch's own threads of a worker (sending, lending file descriptors) use at most a batch (0.2 to 0.6 ms seen)."""
 PRIOR_SAMPLES = 4.0
 """How many samples the shares of batches of like length weigh against a batch's own (a batch of 40 ms has four)."""
 GROUP_SAMPLES = 40
@@ -81,6 +83,7 @@ CONTENDED_RATIO = 0.02
 """Waiting for CPUs below this part of the CPU time is left where it was recorded: it is wake-up latency."""
 RIVALS_TOLERANCE = 0.005
 """The fit of the competition ends when simulated and recorded waiting differ by less, as a part of the CPU time."""
+FIT_ROUNDS = 10
 MAX_RIVALS = 64.0
 
 
@@ -381,7 +384,9 @@ class _Builder:
             step_ns=self._step_ns(loop.span),
         )
         window = _fit_rivals(
-            _cut(whole, self.first), self._queue_ratio(is_threaded=is_threaded)
+            _cut(whole, self.first),
+            self._queue_ratio(is_threaded=is_threaded),
+            self._rival_cpus(),
         )
         outcome, begin, end = simulate_model(window)
         simulated_ns = outcome.mean_step_ns(begin, end)
@@ -394,6 +399,21 @@ class _Builder:
             if self.first
             else simulated_ns,
             full_ratio=outcome.full_ratio,
+        )
+
+    def _rival_cpus(self) -> float:
+        """CPUs' worth of time used by others who would use more: few use little because they want no more."""
+        other, count = self.contention.other_cpus, self.timeline.machine.cpu_count
+        return other if other is not None and other >= NEIGHBOUR_RATIO * count else 0.0
+
+    def _modest_cpus(self) -> float:
+        """CPUs' worth of time used by others who want no more, on the CPUs of the run."""
+        machine = self.timeline.machine
+        other = self.contention.other_cpus or 0.0
+        return (
+            other * machine.allowed_count / machine.cpu_count
+            if self._rival_cpus() == 0
+            else 0.0
         )
 
     def _step_ns(self, span: tuple[int, int]) -> float:
@@ -436,8 +456,8 @@ class _Builder:
 
     def _is_threaded(self, width: float) -> bool:
         """Whether batches are made by several threads; sending the batch before is not making one."""
-        sending = np.maximum(self.rank.batches.handoff_cpu_ns[self.rows], 0).mean()
-        return width - sending / max(1.0, self.cpu.mean()) >= MANY_THREADS
+        others_ns = (width - 1.0) * float(self.cpu.mean())
+        return width >= MANY_THREADS and others_ns >= HELPERS_NS
 
     def _parts(self, labels: Sequence[Label], *, is_threaded: bool) -> tuple[Part, ...]:
         batches = self.rank.batches
@@ -562,7 +582,8 @@ class _Builder:
         since = np.maximum(self.made, self._sent_before())
         latency = np.maximum(self.visible - since, 0).astype(float)
         computing = self._computes(since, np.maximum(self.visible, since))
-        base = _at_rest(latency, ~computing, latency >= 0)
+        cpu = np.maximum(self.rank.batches.handoff_cpu_ns[self.rows], 0).astype(float)
+        base = _at_rest(latency, ~computing, latency >= 0, 2.0 * cpu)
         held = np.where(computing, np.maximum(latency - base, 0.0), 0.0)
         usual = float(held[computing].mean()) if computing.any() else 0.0
         return _Handoffs(
@@ -612,8 +633,8 @@ class _Builder:
         computing = self._computes(since, np.maximum(ended, since)) & known
         rest = np.where(
             there,
-            _at_rest(blocked, there & ~computing, there),
-            _at_rest(blocked, fresh & ~computing, fresh),
+            _at_rest(blocked, there & ~computing, there, cpu),
+            _at_rest(blocked, fresh & ~computing, fresh, cpu),
         )
         held = np.where(computing, np.maximum(blocked - rest, 0.0), 0.0)
         usual = float(held[computing].mean()) if computing.any() else 0.0
@@ -654,7 +675,7 @@ class _Builder:
     def _host(self, background_cpus: float) -> Host:
         machine = self.timeline.machine
         return Host(
-            cpus=max(1.0, machine.allowed_count) - background_cpus,
+            cpus=max(0.5, machine.allowed_count - background_cpus - self._modest_cpus()),
             quota_cpus=machine.quota_cpus if self._is_throttled() else None,
         )
 
@@ -679,11 +700,19 @@ def _mean_known(values: IntArray) -> float:
     return float(known.mean()) if len(known) else 0.0
 
 
-def _at_rest(values: FloatArray, calm: BoolArray, every: BoolArray) -> float:
-    """What something takes while its worker does not compute; without enough of that, what the quickest take."""
+def _at_rest(
+    values: FloatArray, calm: BoolArray, every: BoolArray, cpu_ns: FloatArray
+) -> float:
+    """What moving a batch takes beyond its CPU time while its worker does not compute.
+
+    Where that was not seen often enough it is what the quickest took, and no more than the CPU time itself: at rest
+    both were alike in every run that showed it (0.5 to 1.2 times).
+    """
     if calm.sum() >= FEW_EXAMPLES:
         return float(np.median(values[calm]))
-    return float(np.percentile(values[every], 10)) if every.any() else 0.0
+    if not every.any():
+        return 0.0
+    return min(float(np.percentile(values[every], 10)), float(cpu_ns[every].mean()))
 
 
 def _filled(values: FloatArray, known: BoolArray, other: BoolArray) -> FloatArray:
@@ -872,19 +901,20 @@ def _deliveries(builder: _Builder) -> FloatArray:
         made = np.minimum(builder.made, builder.got) - np.maximum(
             builder.start, builder.ask
         )
-        return np.maximum(inside - np.maximum(made, 0), 0.0)
+        return np.asarray(np.maximum(inside - np.maximum(made, 0), 0.0), dtype=np.float64)
     batches = builder.rank.batches
     received = batches.receive_end_ns >= 0
     if not received.any():
         since = np.maximum(builder.visible, builder.ask)
-        return np.maximum((builder.got - since).astype(np.float64), 0.0)
+        return np.asarray(np.maximum(builder.got - since, 0), dtype=np.float64)
     taking = unite(
         batches.receive_start_ns[received],
         batches.receive_end_ns[received],
         int(builder.ask[0]),
         int(builder.got[-1]),
     )
-    return np.maximum(inside - covered_ns(taking, builder.ask, builder.got), 0.0)
+    taken = covered_ns(taking, builder.ask, builder.got)
+    return np.asarray(np.maximum(inside - taken, 0.0), dtype=np.float64)
 
 
 def _sync_waits(
@@ -959,6 +989,16 @@ def _loop_parts(
 ) -> tuple[Part, ...]:
     """Part the loop's own time over the causes on its side."""
     own = [label for label in labels if label.activity in LOOP_ACTIVITIES]
+    moving = [label for label in labels if label.activity is Activity.TRANSPORT]
+    named = [*own, *moving]
+    lines = {(one.loop_file, one.loop_line) for one in builder.rank.iterations.values()}
+
+    def column_of(frames: Sequence[Frame]) -> int:
+        if moving and is_release(frames, lines):
+            return len(own)
+        at = match_label(own, frames)
+        return at if at < len(own) else len(named)
+
     rank = builder.rank
     samples = rank.stack_samples
     wanted = (samples.role == StackRole.LOOP) & ((samples.flags & StackFlag.IN_NEXT) == 0)
@@ -967,13 +1007,12 @@ def _loop_parts(
     inside &= samples.now_ns <= builder.end[np.maximum(step, 0)]
     numbers = np.flatnonzero(wanted & inside)
     column = np.array(
-        [
-            match_label(own, rank.stacks[samples.stack[number]])
-            for number in numbers.tolist()
-        ],
+        [column_of(rank.stacks[samples.stack[number]]) for number in numbers.tolist()],
         dtype=np.int64,
     )
-    shares = deal(host_ns, step[numbers], column, samples.weight_ns[numbers], len(own) + 1)
+    shares = deal(
+        host_ns, step[numbers], column, samples.weight_ns[numbers], len(named) + 1
+    )
     early = samples.now_ns[numbers] < last_ns[step[numbers]]
     return tuple(
         Part(
@@ -984,8 +1023,14 @@ def _loop_parts(
             is_shared=len(numbers) > 0,
             before_share=float(early[column == at].mean()) if (column == at).any() else 0.0,
         )
-        for at, label in enumerate((*own, None))
+        for at, label in enumerate((*named, None))
     )
+
+
+def is_release(frames: Sequence[Frame], lines: set[tuple[str | None, int | None]]) -> bool:
+    """Whether the loop is at its own `for` line outside next(): there it lets go of the batch before."""
+    own = [frame for frame in frames if not is_library(frame.file)]
+    return bool(own) and (own[-1].file, own[-1].line) in lines
 
 
 LOOP_ACTIVITIES = frozenset((Activity.PYTHON, Activity.LAUNCH, Activity.SYNC))
@@ -1171,37 +1216,100 @@ class _Host:
 # --- competition for CPUs -----------------------------------------------------------------------------
 
 
-def _fit_rivals(model: LoaderModel, queue_ratio: float) -> LoaderModel:
-    """Find how many ready tasks of others the workers must have met to wait for CPUs as long as they did.
+def _fit_rivals(model: LoaderModel, queue_ratio: float, other_cpus: float) -> LoaderModel:
+    """Find how many ready tasks of others the workers met.
+
+    Two things are known of them: how long the workers waited, and how much CPU time others used. Each is explained by
+    some number of rivals; the smaller one holds, for a worker that sleeps often also waits for its wake-up without any
+    rival, and others may use CPUs that the run may not. What is not explained that way stays where it was recorded,
+    beside the waits that cause it.
 
     Args:
         model: Without rivals.
         queue_ratio: Recorded waiting for a CPU over CPU time, workers.
+        other_cpus: CPUs' worth of time used by others who would use more.
     """
-    if queue_ratio < CONTENDED_RATIO or model.settings.workers == 0:
+    is_throttled = model.host.quota_cpus is not None
+    if queue_ratio < CONTENDED_RATIO or model.settings.workers == 0 or is_throttled:
         return model
     order = np.arange(min(model.count, REPLAY_STEPS))
-    low, high = 0.0, 1.0
-    while _queue_ratio(model, high, order) < queue_ratio and high < MAX_RIVALS:
-        low, high = high, high * 2
-    if low == 0.0 and _queue_ratio(model, 0.0, order) >= queue_ratio:
-        return model
-    for _ in range(12):
-        middle = (low + high) / 2
-        found = _queue_ratio(model, middle, order)
-        low, high = (middle, high) if found < queue_ratio else (low, middle)
-        if abs(found - queue_ratio) < RIVALS_TOLERANCE * max(1.0, queue_ratio):
-            break
-    return replace(model, host=replace(model.host, rivals=(low + high) / 2))
+    seen = _Competition(model, order)
+    rivals = 0.0
+    if other_cpus > 0.0:
+        rivals = min(
+            seen.find(lambda one: one.queue_ratio, queue_ratio),
+            seen.find(lambda one: one.other_cpus, other_cpus),
+        )
+    found = seen.look(rivals)
+    model = replace(model, host=replace(model.host, rivals=rivals))
+    unexplained = queue_ratio - found.queue_ratio
+    return _with_wakeups(model, unexplained) if unexplained > CONTENDED_RATIO else model
 
 
-def _queue_ratio(model: LoaderModel, rivals: float, order: IntArray) -> float:
-    """Simulated waiting for a CPU over CPU time, workers."""
-    tried = replace(model, host=replace(model.host, rivals=rivals))
-    outcome, _, _ = simulate_model(tried, order)
-    cpu = sum(
-        float(part.amount_ns[order].mean())
+@dataclass(frozen=True, slots=True)
+class _Look:
+    queue_ratio: float
+    """Workers' waiting for a CPU over their CPU time."""
+    other_cpus: float
+    """CPUs that the rivals got."""
+
+
+class _Competition:
+    """What a number of rivals would look like."""
+
+    def __init__(self, model: LoaderModel, order: IntArray) -> None:
+        self.model, self.order = model, order
+        self.cpu_ns = computing_ns(model, order)
+        self.known: dict[float, _Look] = {}
+
+    def look(self, rivals: float) -> _Look:
+        """Simulate with so many rivals."""
+        if rivals not in self.known:
+            tried = replace(self.model, host=replace(self.model.host, rivals=rivals))
+            outcome, _, _ = simulate_model(tried, self.order)
+            work_ns = max(1.0, self.cpu_ns * len(outcome.got_ns))
+            self.known[rivals] = _Look(
+                outcome.worker_queue_ns / work_ns,
+                outcome.rival_cpu_ns / max(1.0, outcome.end_ns),
+            )
+        return self.known[rivals]
+
+    def find(self, what: Callable[[_Look], float], wanted: float) -> float:
+        """Find the number of rivals with which something that grows with them is as wanted."""
+        low, high = 0.0, 1.0
+        while what(self.look(high)) < wanted and high < MAX_RIVALS:
+            low, high = high, high * 2
+        if low == 0.0 and what(self.look(0.0)) >= wanted:
+            return 0.0
+        for _ in range(FIT_ROUNDS):
+            middle = (low + high) / 2
+            found = what(self.look(middle))
+            if abs(found - wanted) < RIVALS_TOLERANCE * max(1.0, wanted):
+                return middle
+            low, high = (middle, high) if found < wanted else (low, middle)
+        return (low + high) / 2
+
+
+def computing_ns(model: LoaderModel, order: IntArray | None = None) -> float:
+    """Mean CPU time of making a batch, its own thread's, ns."""
+    return sum(
+        float((part.amount_ns if order is None else part.amount_ns[order]).mean())
         for part in model.parts
         if part.kind in (Kind.CPU, Kind.LOCKED_CPU)
     )
-    return outcome.worker_queue_ns / max(1.0, cpu * len(outcome.got_ns))
+
+
+def _with_wakeups(model: LoaderModel, queue_ratio: float) -> LoaderModel:
+    """Lengthen what the workers are blocked in by the waiting for a CPU that follows it; else the turns."""
+    waiting_ns = queue_ratio * computing_ns(model)
+    blocked_ns = sum(
+        float(part.amount_ns.mean()) for part in model.parts if part.kind is not Kind.CPU
+    )
+    if blocked_ns < waiting_ns:
+        return replace(model, turn_ns=model.turn_ns + waiting_ns)
+    factor = 1.0 + waiting_ns / blocked_ns
+    parts = tuple(
+        part if part.kind is Kind.CPU else replace(part, amount_ns=part.amount_ns * factor)
+        for part in model.parts
+    )
+    return replace(model, parts=parts)

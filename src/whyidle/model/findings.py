@@ -107,6 +107,9 @@ class Cause:
     """Idle time given to this cause, ns, summed over ranks."""
     where: Place
     evidence: tuple[Evidence, ...]
+    path_share: float | None = None
+    """Share by the critical path alone, where CPUs are contended and `share` is the simulated effect of speeding
+    the cause up; None: `share` is the path's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,6 +277,7 @@ class Verdict:
                     "idle_ns": cause.idle_ns,
                     "where": asdict(cause.where),
                     "evidence": [asdict(evidence) for evidence in cause.evidence],
+                    "path_share": cause.path_share,
                 }
                 for cause in self.causes
             ],

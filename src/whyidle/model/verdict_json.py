@@ -91,6 +91,7 @@ def _parse_cause(data: Mapping[str, Any]) -> Cause:
         idle_ns=int(data["idle_ns"]),
         where=_take(Place, data["where"]),
         evidence=tuple(_take(Evidence, one) for one in data["evidence"]),
+        path_share=data.get("path_share"),
     )
 
 

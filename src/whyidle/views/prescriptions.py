@@ -1,6 +1,6 @@
 """What would help, by how much, and what would not: the part of a verdict's screen that looks forward.
 
-A bar runs from no gain to the most that any change of the input can gain; its light end is the 90 % interval.
+A bar runs from no gain to what free batches would gain; its light end is the 90 % interval.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _helpful(verdict: Verdict, screen: Screen) -> Iterator[Text]:
         yield from screen.row("would help", "nothing that can be forecast here")
     else:
         bar, gap = " " * _bar_cells(screen), " " * 2
-        titles = f"{'would help':<{LABEL_CELLS}}{bar}  gain{gap}90 % interval"
+        titles = f"{'would help':<{LABEL_CELLS}}{bar}  gain{gap}90 % interval, in steps per second"
         yield Text(titles, style=QUIET)
     top = max([ceiling.speedup, *(one.forecast.high for one in found[:MAX_SHOWN])])
     for at, one in enumerate(found[:MAX_SHOWN]):
@@ -59,10 +59,8 @@ def _helpful(verdict: Verdict, screen: Screen) -> Iterator[Text]:
         yield from screen.row("", Text(more, QUIET))
     if verdict.pair is not None:
         yield from _pair(verdict.pair, found, screen)
-    yield from screen.row(
-        "at most",
-        f"{_times(ceiling)} if batches cost nothing; gains are in steps per second",
-    )
+    free = f"{_times(ceiling)} if batches cost nothing: no change of the loader gains more"
+    yield from screen.row("data free", free)
     if any(one.automatic for one in found[:MAX_SHOWN]):
         auto = "`whyidle try` can make this change for a test run, and measure it"
         yield from screen.row("*", auto)

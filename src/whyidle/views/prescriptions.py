@@ -23,6 +23,8 @@ MAX_SHOWN = 4
 MAX_UNKNOWN = 3
 WHOLE_HOWS = 2
 """Prescriptions that are explained whole; of the others the first sentence is shown."""
+UNIT_WIDTH = 64
+"""On a narrower screen the titles have no room for the unit."""
 NONE = "none"
 """Remedy of a verdict in which the device is the limit."""
 _SENTENCE_END = re.compile(r"(?<=[.)`])\s+(?=[A-Z`])")
@@ -49,8 +51,9 @@ def _helpful(verdict: Verdict, screen: Screen) -> Iterator[Text]:
         yield from screen.row("would help", "nothing that can be forecast here")
     else:
         bar, gap = " " * _bar_cells(screen), " " * 2
-        titles = f"{'would help':<{LABEL_CELLS}}{bar}  gain{gap}90 % interval, in steps per second"
-        yield Text(titles, style=QUIET)
+        titles = f"{'would help':<{LABEL_CELLS}}{bar}  gain{gap}90 % interval"
+        unit = ", in steps per second" if screen.width >= UNIT_WIDTH else ""
+        yield Text(titles + unit, style=QUIET)
     top = max([ceiling.speedup, *(one.forecast.high for one in found[:MAX_SHOWN])])
     for at, one in enumerate(found[:MAX_SHOWN]):
         yield from _prescription(at, one, top, screen)

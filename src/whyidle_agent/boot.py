@@ -18,6 +18,7 @@ BOOTED_FOLDER = "booted"
 
 _run_dir: str | None = None
 _told_worker = False
+_has_audit_hook = False
 
 
 def run_dir() -> str | None:
@@ -36,6 +37,7 @@ def start() -> None:
         return
     _run_dir = os.path.abspath(named)
     _leave_sign(_run_dir)
+    _notice_audit_hooks()
     if os.environ.get(_ENV_CAPTURE):
         _start_capture(_run_dir)
     if os.environ.get(_ENV_TRIAL):
@@ -63,6 +65,23 @@ def _prepare_trial() -> None:
         trial.prepare_process()
     except Exception:
         return
+
+
+def _notice_audit_hooks() -> None:
+    """Have `sys.addaudithook` tell: code of the target must not run in the midst of a look at its stacks."""
+    original = sys.addaudithook
+
+    def addaudithook(hook: object) -> None:
+        global _has_audit_hook
+        _has_audit_hook = True
+        original(hook)  # type: ignore[arg-type]
+
+    sys.addaudithook = addaudithook
+
+
+def has_audit_hook() -> bool:
+    """Whether the target has added an audit hook to this process."""
+    return _has_audit_hook
 
 
 def _leave_sign(folder: str) -> None:

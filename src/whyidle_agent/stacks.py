@@ -18,6 +18,12 @@ NOTE [no frame is held]
     and CPython 3.11.7 was seen to hand out frames that were none, then to crash. Nothing guards a walk
     of several bytecodes, for the interpreter may be asked for between any two of them, and in a look
     it is asked for every 20 us. So the frames are found, read and let go by one call into C.
+    Before 3.12 a collection may begin in there too, with each object that is made, and run code of the
+    target that gives the interpreter away: the watched thread then pops the very frame that is being
+    looked at (seen: crashes, and a look that never ended). So the same call switches collections off
+    and on again; and it lets go all it made but one list before that, so that the next collection is
+    not due because of us, in our thread. An audit hook in Python would run in there as well: with one
+    there are no looks.
 
 NOTE [running or blocked]
     The kernel says for each thread of our own process which call it is blocked in. But a thread that
@@ -33,20 +39,23 @@ NOTE [a thread of ours in the target]
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import struct
 import sys
 import time
 from _thread import allocate_lock, get_ident, get_native_id, start_new_thread
 from collections import deque
-from itertools import accumulate, chain, islice, repeat
-from operator import attrgetter, itemgetter
+from functools import partial
+from itertools import accumulate, chain, compress, islice, repeat, takewhile
+from operator import attrgetter, is_not, methodcaller
 
 from whyidle_agent import boot, wire, writer
 
 _MYPY = False
 if _MYPY:
     from types import CodeType
+    from typing import Any
 
 PERIOD_NS = (88_000_000, 101_000_000)
 """Range of the wait between two looks: 10 a second, and no periodic target falls in step. A look costs a busy target
@@ -70,6 +79,10 @@ WAIT_SECONDS = 0.5
 context: dict[int, int] = {}
 """Native thread id to STACK_IN_* flags: set by those who know what the thread is in."""
 
+_CALL = methodcaller("__call__")
+_NOTHING: deque[Any] = deque(maxlen=0)
+_EXHAUST = _NOTHING.extend
+_IS_FRAME = partial(is_not, None)
 _FRAME_FIELDS = attrgetter("f_code", "f_lineno", "f_lasti")
 _FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _CPU_CLOCK_OF_THREAD = 6
@@ -181,6 +194,9 @@ def watch(role: int) -> None:
         if role == wire.STACK_ROLE_WORKER:
             boot.tell_worker()
         if _ended or not writer.enabled():
+            return
+        if boot.has_audit_hook():
+            writer.note("no-stacks", "an audit hook is installed")
             return
         known = _Watched(role, ident, get_native_id(), writer.now())
         with _lock:
@@ -299,13 +315,13 @@ def _tick(look: _Look, sampler: _Sampler) -> bool:
             watched.call.close()
         elif taken:
             _sample(watched, frames, flags, look)
-    if _watched and writer.enabled():
+    if _watched and writer.enabled() and not boot.has_audit_hook():
         return True
     # Not waiting for the lock: a fork holds it while it waits for this thread to end.
     if not _lock.acquire(False):
         return True
     try:
-        if _watched and writer.enabled():
+        if _watched and writer.enabled() and not boot.has_audit_hook():
             return True
         if _sampler is sampler:
             _sampler = None
@@ -314,26 +330,26 @@ def _tick(look: _Look, sampler: _Sampler) -> bool:
     return False
 
 
-def _frames_of(ident: int) -> deque[tuple[CodeType, int | None, int]] | None:
-    """Code, line and instruction of a thread's frames, leaf first; None when the thread is gone.
+def _frames_of(ident: int) -> list[Any] | None:
+    """Code, line, instruction, code, line, ... of a thread's frames, leaf first; None when the thread is gone.
 
-    See NOTE [no frame is held]: the one call of `extend` does everything, from asking for the frames on.
+    See NOTE [no frame is held]: the one call of `_EXHAUST` does everything.
     """
-    found: deque[tuple[CodeType, int | None, int]] = deque()
-    leaf = islice(map(itemgetter(ident), iter(sys._current_frames, None)), 1)
-    steps = chain(leaf, repeat("f_back", MAX_FRAMES - 1))
-    try:
-        found.extend(map(_FRAME_FIELDS, accumulate(steps, getattr)))
-    except AttributeError:
-        return found  # behind the outermost frame is None, which has no code
-    except KeyError:
-        return None
-    return found
+    found: list[Any] = []
+    was_on: list[bool] = []
+    leaf = islice(map(methodcaller("get", ident), iter(sys._current_frames, None)), 1)
+    steps = accumulate(chain(leaf, repeat("f_back", MAX_FRAMES - 1)), getattr)
+    fields = chain.from_iterable(map(_FRAME_FIELDS, takewhile(_IS_FRAME, steps)))
+    ask = partial(was_on.extend, map(_CALL, (gc.isenabled,)))
+    calls = (ask, gc.disable, partial(found.extend, fields))
+    # `compress` looks at the answer of `ask` when it is there, after the walk.
+    _EXHAUST(map(_CALL, chain(calls, compress((gc.enable,), was_on))))
+    return found or None
 
 
 def _sample(
     watched: _Watched,
-    frames: deque[tuple[CodeType, int | None, int]],
+    frames: list[Any],
     flags: int,
     look: _Look,
 ) -> None:
@@ -426,10 +442,10 @@ def _cpu_ns(clock: int) -> int:
         return 0
 
 
-def _stack_text(frames: deque[tuple[CodeType, int | None, int]]) -> int | None:
+def _stack_text(frames: list[Any]) -> int | None:
     """Text id of a stack: text ids of its frames, leaf first; None where all frames are ours."""
     numbers: list[str] = []
-    for code, line, instruction in frames:
+    for code, line, instruction in zip(frames[::3], frames[1::3], frames[2::3]):
         # Not the code object: its hash is that of all its constants.
         key = (code.co_filename, code.co_name, line or _line_of(code, instruction))
         number = _frames.get(key)

@@ -187,6 +187,32 @@ def test_sampler_when_watched_thread_ends(own_target: Target) -> None:
     assert own_target.output(code) == "1\n1\n"
 
 
+@pytest.mark.parametrize("enable", ["gc.enable()", "gc.disable()"])
+def test_collections_of_target_when_sampled(own_target: Target, enable: str) -> None:
+    """Whether collections are on stays as the target had it."""
+    code = f"""
+    import gc
+    {enable}
+    before = gc.isenabled()
+    sleeping(0.5)
+    print(gc.isenabled() == before)
+    """
+
+    assert own_target.output(WATCHED + code) == "True\n"
+    assert own_target.journal().of(wire.STACK)
+
+
+def test_samples_when_audit_hook_is_added(own_target: Target) -> None:
+    """A hook in Python would run in the midst of a look: from then on there are none."""
+    code = """
+    sys.addaudithook(lambda event, args: time.sleep(0) if event == "sys._current_frames" else None)
+    sleeping(0.5)
+    print(len(os.listdir("/proc/self/task")))
+    """
+
+    assert own_target.output(WATCHED + code) == "1\n"
+
+
 def test_signals_of_target_when_sampled(own_target: Target) -> None:
     """A signal that the target has blocked in its own thread is not delivered to the sampler."""
     code = """

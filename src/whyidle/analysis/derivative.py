@@ -64,7 +64,7 @@ def deal_by_effect(
     """
     known = {Label(one.activity, one.where) for one in blames if _is_work(one)}
     known &= set(model.labels)
-    effects = {label: _effect(model, label) for label in known}
+    effects = _effects(model, known)
     whole = sum(effects.values())
     if whole < LEAST_EFFECT * model.simulated_ns:
         return blames
@@ -107,11 +107,39 @@ def _is_work(blame: Blame) -> bool:
     return blame.is_input and blame.activity not in QUEUEING
 
 
-def _effect(model: LoaderModel, label: Label) -> float:
-    """What 2 % less of a label's work saves a step, ns; never negative."""
-    faster = mean_step_ns(edit(model, Change(scaled=((label, 1.0 - SPEED_UP),))))
-    slower = mean_step_ns(edit(model, Change(scaled=((label, 1.0 + SPEED_UP),))))
-    return max(0.0, (slower - faster) / 2)
+def _effects(model: LoaderModel, labels: set[Label]) -> dict[Label, float]:
+    """What each label made 2 % faster saves a step, ns.
+
+    Waiting for one lock is one thing, wherever it is done; and what faster work under the lock saves by holding it for
+    less time is the lock's.
+    """
+    effects = {label: _effect(model, (label,)) for label in labels}
+    queued = {
+        part.label: float(part.amount_ns.mean())
+        for part in model.parts
+        if part.is_remade and part.label is not None and part.label in labels
+    }
+    waited = sum(queued.values())
+    if waited <= 0:
+        return effects
+    together = _effect(model, tuple(queued))
+    held = {
+        part.label: float(part.amount_ns.mean()) * part.locked_ratio
+        for part in model.parts
+        if part.label is not None
+    }
+    whole = max(1.0, sum(held.values()))
+    for label in labels - set(queued):
+        effects[label] = max(0.0, effects[label] - together * held.get(label, 0.0) / whole)
+    return effects | {label: together * ns / waited for label, ns in queued.items()}
+
+
+def _effect(model: LoaderModel, labels: tuple[Label, ...]) -> float:
+    """What 2 % less of some labels' work saves a step, ns; never negative."""
+    faster = Change(scaled=tuple((label, 1.0 - SPEED_UP) for label in labels))
+    slower = Change(scaled=tuple((label, 1.0 + SPEED_UP) for label in labels))
+    saved_ns = mean_step_ns(edit(model, slower)) - mean_step_ns(edit(model, faster))
+    return max(0.0, saved_ns / 2)
 
 
 def removable_ratio(model: LoaderModel, contention: Contention) -> float:

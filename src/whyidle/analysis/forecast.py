@@ -212,6 +212,7 @@ def _edit_work(model: LoaderModel, change: Change) -> LoaderModel:
         )
         if change.lock_removed and part.label and part.label.activity is Activity.LOCK:
             amount = amount * 0.0
+        held = part.locked_ratio * _lock_left(factors, change)
         if part.label in change.trimmed:
             amount = np.minimum(amount, np.percentile(amount, TRIM_PERCENTILE))
         if change.parallel_reads and _is_request(part):
@@ -224,7 +225,7 @@ def _edit_work(model: LoaderModel, change: Change) -> LoaderModel:
             and part.label.activity is Activity.TRANSPORT
         ):
             amount = amount * change.bytes_factor
-        parts.append(replace(part, amount_ns=amount))
+        parts.append(replace(part, amount_ns=amount, locked_ratio=held))
     model = replace(model, parts=tuple(parts))
     model = _edit_transport(model, factors, change)
     left = computing_ns(model) / before if before > 0 else 1.0
@@ -235,6 +236,16 @@ def _edit_work(model: LoaderModel, change: Change) -> LoaderModel:
         receive_held_ns=model.receive_held_ns * min(1.0, left),
         synced_ns=np.where(model.is_synced, model.synced_ns + added, model.synced_ns),
         unsynced_ns=np.where(model.is_synced, model.unsynced_ns, model.unsynced_ns + added),
+    )
+
+
+def _lock_left(factors: dict[Label, float], change: Change) -> float:
+    """What is left of holding the lock when the waiting for it is to be so much less."""
+    if change.lock_removed:
+        return 0.0
+    return min(
+        (factor for label, factor in factors.items() if label.activity is Activity.LOCK),
+        default=1.0,
     )
 
 
@@ -417,7 +428,10 @@ class _Forecaster:
         """Standard deviation of the forecast's logarithm."""
         sampled = self._share_spread(change) * abs(log(speedup))
         missed = abs(self.model.replay_error) / sqrt(3.0)
-        return sqrt(self._step_spread(done) ** 2 + sampled**2 + missed**2 + RUN_NOISE**2)
+        is_unsure = change.threads_limited and self.model.is_threaded
+        threads = THREADS_SPREAD if is_unsure else 0.0
+        parts = (self._step_spread(done), sampled, missed, threads, RUN_NOISE)
+        return sqrt(sum(part**2 for part in parts))
 
     def _step_spread(self, done: FloatArray) -> float:
         """From which steps were recorded: blocks of steps drawn again, the same ones before and after the change."""

@@ -70,6 +70,10 @@ MAX_GROUPS = 4
 MIXED_ROUNDS = 4
 """Making a batch alternates between computing and waiting sample by sample; more rounds than 4 change the simulated
 step by less than 0.5 %."""
+LOCK_ROUNDS = 8
+"""A lock that is taken for each sample is handed on more often; beyond 8 times a batch its waiting hardly changes."""
+LOCK_RATIO = 0.05
+"""Waiting for a lock below this part of the making limits nobody."""
 MIXED_RATIO = 0.1
 """Below this part of the fetch the smaller of computing and waiting may as well be one piece."""
 FEW_EXAMPLES = 5
@@ -84,6 +88,8 @@ CONTENDED_RATIO = 0.02
 RIVALS_TOLERANCE = 0.005
 """The fit of the competition ends when simulated and recorded waiting differ by less, as a part of the CPU time."""
 FIT_ROUNDS = 10
+LOCK_ERROR = 0.03
+"""A lock that misses the recorded step by more explains less than the recorded waiting does."""
 MAX_RIVALS = 64.0
 
 
@@ -123,6 +129,10 @@ class Part:
     """Its share of the whole is known from samples only."""
     before_share: float = 0.0
     """Loop only: part of it before the wait for the device."""
+    locked_ratio: float = 0.0
+    """Workers only: part of it done while holding the lock that they share."""
+    is_remade: bool = False
+    """Waiting for that lock: the simulation makes it anew instead of repeating it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,8 +358,8 @@ class _Builder:
             loop_parts=_loop_parts(self, labels, loop.host_ns, loop.last_ns),
             width=width,
             is_threaded=is_threaded,
-            turn_ns=self._turns(),
-            handoff_ns=handoffs.at_rest_ns,
+            turn_ns=self._turns() * self._calm_ratio(),
+            handoff_ns=handoffs.at_rest_ns * self._calm_ratio(),
             handoff_held_ns=handoffs.held_ns,
             receive_cpu_ns=receipts.cpu_ns,
             receive_ns=receipts.at_rest_ns,
@@ -383,23 +393,28 @@ class _Builder:
             device_kind=self.rank.device_kind,
             step_ns=self._step_ns(loop.span),
         )
-        window = _fit_rivals(
-            _cut(whole, self.first),
-            self._queue_ratio(is_threaded=is_threaded),
-            self._rival_cpus(),
-        )
+        order = np.arange(self.first, min(whole.count, self.first + REPLAY_STEPS))
+        queue_ratio = self._queue_ratio(is_threaded=is_threaded)
+        whole = _fit_rivals(whole, queue_ratio, self._rival_cpus(), order)
+        whole = self._with_lock(whole, order)
+        window = _cut(whole, self.first)
         outcome, begin, end = simulate_model(window)
-        simulated_ns = outcome.mean_step_ns(begin, end)
+        simulated_ns = replay_ns = outcome.mean_step_ns(begin, end)
+        if self.first:
+            replay_ns = _replay(whole, loop.span, self._first_ready_ns())
         return replace(
             window,
             simulated_ns=simulated_ns,
-            replay_ns=_replay(
-                replace(whole, host=window.host), loop.span, self._first_ready_ns()
-            )
-            if self.first
-            else simulated_ns,
+            replay_ns=replay_ns,
             full_ratio=outcome.full_ratio,
         )
+
+    def _calm_ratio(self) -> float:
+        """Part of what a worker does between two fetches in which no quota stops it."""
+        if not self._is_throttled():
+            return 1.0
+        ran, queued = float(self.cpu.sum()), float(self.queued.sum())
+        return ran / max(1.0, ran + queued)
 
     def _rival_cpus(self) -> float:
         """CPUs' worth of time used by others who would use more: few use little because they want no more."""
@@ -476,6 +491,59 @@ class _Builder:
         waiting = [label for label in labels if label.activity in BLOCKED_KINDS]
         parts += self._sampled_parts(waiting, blocked, on_cpu=False)
         return tuple(part for part in parts if part.amount_ns.any())
+
+    def _with_lock(self, model: LoaderModel, order: IntArray) -> LoaderModel:
+        """See NOTE [a shared lock is held by somebody]."""
+        queued = [
+            part
+            for part in model.parts
+            if part.label and part.label.activity is Activity.LOCK
+        ]
+        waited_ns = sum(float(part.amount_ns.mean()) for part in queued)
+        dealt = deal_blocked(self.timeline, self.rank, fetch_intervals(self.rank), 1.0)
+        locks = {
+            wait: part
+            for wait, part in dealt.items()
+            if ACTIVITY_OF_WAIT.get(wait) is Activity.LOCK
+        }
+        is_shared = locks.get(Wait.LOCK, 0.0) >= 0.5 * sum(locks.values()) > 0.0
+        if not is_shared or waited_ns < LOCK_RATIO * float(self.wall.mean()):
+            return model
+        holders = {
+            (part.label.where.file, part.label.where.function)
+            for part in queued
+            if part.label
+        }
+        parts = tuple(
+            replace(part, is_remade=True)
+            if part in queued
+            else replace(part, locked_ratio=self._held_ratio(part, holders, model))
+            for part in model.parts
+        )
+        return _fit_lock(model, replace(model, parts=parts), waited_ns, order)
+
+    def _held_ratio(
+        self, part: Part, holders: set[tuple[str | None, str | None]], model: LoaderModel
+    ) -> float:
+        """Part of a label's samples taken below a function that takes the lock, and not waiting for it."""
+        samples = self.rank.stack_samples
+        on_cpu = part.kind is Kind.CPU
+        same = [
+            one.label
+            for one in model.parts
+            if one.label and (one.kind is Kind.CPU) == on_cpu and one.is_shared
+        ]
+        wanted = ((samples.flags & StackFlag.IN_FETCH) != 0) & (samples.on_cpu == on_cpu)
+        wanted &= samples.wait != Wait.LOCK
+        held = seen = 0
+        for number in np.flatnonzero(wanted).tolist():
+            frames = self.rank.stacks[samples.stack[number]]
+            at = self._label_of(same, number, on_cpu=on_cpu)
+            label = same[at] if at < len(same) else None
+            if label == part.label:
+                seen += 1
+                held += any((frame.file, frame.function) in holders for frame in frames)
+        return held / seen if seen else 0.0
 
     def _inner_share(self) -> float:
         """Part of the blocked time spent waiting for the worker's own computing threads: the simulation makes it."""
@@ -1128,11 +1196,18 @@ def _making(model: LoaderModel) -> list[tuple[Phase, ...]]:
     kinds: dict[Kind, FloatArray] = {}
     calm = _is_calm(model)
     for part in model.parts:
+        if part.is_remade:
+            continue
         kind = Kind.WAIT if calm and part.kind is Kind.CPU else part.kind
-        kinds[kind] = kinds.get(kind, 0.0) + part.amount_ns
+        kinds[kind] = kinds.get(kind, 0.0) + part.amount_ns * (1.0 - part.locked_ratio)
+        if part.locked_ratio > 0.0:
+            kind = Kind.LOCKED_CPU if part.kind is Kind.CPU else Kind.LOCKED_WAIT
+            kinds[kind] = kinds.get(kind, 0.0) + part.amount_ns * part.locked_ratio
     total = sum(float(amount.sum()) for amount in kinds.values())
     mixed = sum(float(amount.sum()) > MIXED_RATIO * total for amount in kinds.values()) > 1
     rounds = min(MIXED_ROUNDS, model.batch_size) if mixed else 1
+    if Kind.LOCKED_CPU in kinds or Kind.LOCKED_WAIT in kinds:
+        rounds = min(LOCK_ROUNDS, model.batch_size)
     columns = [(kind, (amount / rounds).tolist()) for kind, amount in kinds.items()]
     turn = model.turn_ns.tolist()
     return [
@@ -1216,7 +1291,9 @@ class _Host:
 # --- competition for CPUs -----------------------------------------------------------------------------
 
 
-def _fit_rivals(model: LoaderModel, queue_ratio: float, other_cpus: float) -> LoaderModel:
+def _fit_rivals(
+    model: LoaderModel, queue_ratio: float, other_cpus: float, order: IntArray
+) -> LoaderModel:
     """Find how many ready tasks of others the workers met.
 
     Two things are known of them: how long the workers waited, and how much CPU time others used. Each is explained by
@@ -1228,11 +1305,11 @@ def _fit_rivals(model: LoaderModel, queue_ratio: float, other_cpus: float) -> Lo
         model: Without rivals.
         queue_ratio: Recorded waiting for a CPU over CPU time, workers.
         other_cpus: CPUs' worth of time used by others who would use more.
+        order: Batches to fit with.
     """
     is_throttled = model.host.quota_cpus is not None
     if queue_ratio < CONTENDED_RATIO or model.settings.workers == 0 or is_throttled:
         return model
-    order = np.arange(min(model.count, REPLAY_STEPS))
     seen = _Competition(model, order)
     rivals = 0.0
     if other_cpus > 0.0:
@@ -1244,6 +1321,50 @@ def _fit_rivals(model: LoaderModel, queue_ratio: float, other_cpus: float) -> Lo
     model = replace(model, host=replace(model.host, rivals=rivals))
     unexplained = queue_ratio - found.queue_ratio
     return _with_wakeups(model, unexplained) if unexplained > CONTENDED_RATIO else model
+
+
+def _fit_lock(
+    plain: LoaderModel, locked: LoaderModel, waited_ns: float, order: IntArray
+) -> LoaderModel:
+    """Decide what is done while holding the lock.
+
+    NOTE [a shared lock is held by somebody]
+        Waiting for a lock is no work: it is made by who holds it. What is done while holding it is seen in stacks below
+        the function that takes it. It may take it late or give it back early: where the steps are not repeated that
+        way, the part under the lock is fitted to the waiting, and if that fails too, the waiting is left as it was.
+
+    Args:
+        plain: The loader with the waiting as it was recorded.
+        locked: The same with its work under the lock, as seen in stacks.
+        waited_ns: Recorded waiting for the lock, mean a batch.
+        order: Batches to fit with.
+    """
+    widest = max((part.locked_ratio for part in locked.parts), default=0.0)
+    if widest <= 0.0:
+        return plain
+    if _misses_by(locked, order) <= LOCK_ERROR:
+        return locked
+
+    def under(factor: float) -> LoaderModel:
+        parts = tuple(
+            replace(part, locked_ratio=part.locked_ratio * factor) for part in locked.parts
+        )
+        return replace(locked, parts=parts)
+
+    low, high = 0.0, 1.0 / widest
+    for _ in range(FIT_ROUNDS):
+        middle = (low + high) / 2
+        outcome, _, _ = simulate_model(under(middle), order)
+        is_short = outcome.lock_wait_ns / len(outcome.got_ns) < waited_ns
+        low, high = (middle, high) if is_short else (low, middle)
+    fitted = under((low + high) / 2)
+    return fitted if _misses_by(fitted, order) <= LOCK_ERROR else plain
+
+
+def _misses_by(model: LoaderModel, order: IntArray) -> float:
+    """How far the simulated mean step is from the recorded one, as a part of it."""
+    outcome, first, last = simulate_model(model, order)
+    return abs(outcome.mean_step_ns(first, last) / model.step_ns - 1.0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from scenarios.bench.arms import LONGER_STEP, SLOWED_BY
@@ -92,3 +92,8 @@ def collect(rows: Iterable[Row], scenarios: dict[str, Scenario]) -> list[Cell]:
         Cell(scenario=scenarios[name], setting=setting, arms=dict(arms))
         for (name, setting), arms in sorted(found.items())
     ]
+
+
+def split_cells(cells: Sequence[Cell], split: str) -> list[Cell]:
+    """Give the cells of a split."""
+    return [cell for cell in cells if cell.scenario.split == split]

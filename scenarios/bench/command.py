@@ -17,9 +17,10 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from scenarios.bench import facts
+from scenarios.bench.about_runs import Circumstances
 from scenarios.bench.arms import GROUPS
 from scenarios.bench.cells import collect
-from scenarios.bench.document import PICTURE, Circumstances, write
+from scenarios.bench.document import PICTURE, write
 from scenarios.bench.ledger import Ledger, Row
 from scenarios.bench.load import PRESSURE_BEFORE_LIMIT, Gate
 from scenarios.bench.plan import Job, Remaining, in_words, plan

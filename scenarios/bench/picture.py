@@ -9,11 +9,11 @@ from xml.sax.saxutils import escape
 
 from scenarios.bench.stats import Estimate
 
-WIDTH = 760
+WIDTH = 790
 ROW = 26
 LABELS = 120
 BARS = 170
-GAP = 24
+GAP = 36
 SIDE = 300
 TICKS = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0)
 COLOURS = {"limit": "#8f8f8f", "activity": "#3b76af", "place": "#c26a1b"}

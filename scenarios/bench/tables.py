@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from scenarios.bench.stats import Estimate
 
 NOTHING = "—"
+SHOWN = 12
+"""How many of the largest errors are listed."""
 
 
 def prose(*sentences: str) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from typing import Any
 
+from scenarios.bench.about_runs import Circumstances
 from scenarios.bench.cells import Cell, collect
-from scenarios.bench.document import Circumstances, write
+from scenarios.bench.document import write
 from scenarios.truth import load_scenario
 from tests.scenarios.bench_rows import make_cause, make_row, make_verdict
 

@@ -35,18 +35,36 @@ def test_a_blocked_function_sleeps_on_and_a_computing_one_computes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each kind of time is made longer by its own kind."""
+    now = {"cpu": 0.0, "wall": 0.0}
     slept: list[float] = []
-    cpu_s = iter([0.0, 0.2, 0.2, 0.29, 0.31, 0.5])
-    wall_s = iter([0.0, 1.2])
-    monkeypatch.setattr(slowed.time, "thread_time", lambda: next(cpu_s))
-    monkeypatch.setattr(slowed.time, "monotonic", lambda: next(wall_s))
+
+    def compute(_numbers: object) -> None:
+        now["cpu"] += 0.01
+        now["wall"] += 0.01
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now["wall"] += seconds + 0.003  # as a kernel does: a little too long
+
+    def work() -> None:
+        now["cpu"] += 0.2
+        now["wall"] += 1.2
+
+    monkeypatch.setattr(slowed.time, "thread_time", lambda: now["cpu"])
+    monkeypatch.setattr(slowed.time, "monotonic", lambda: now["wall"])
+    monkeypatch.setattr(slowed.time, "sleep", sleep)
     monkeypatch.setattr(slowed, "queued_s", lambda: 0.0)
-    monkeypatch.setattr(slowed.time, "sleep", slept.append)
+    monkeypatch.setattr(slowed, "sum", compute, raising=False)
+    slower = longer(work, by=0.5)
 
-    longer(lambda: None, by=0.5)()
+    slower()
+    slower()
 
-    assert slept == [pytest.approx(0.5)]
-    assert list(cpu_s) == [0.5]  # it computed on until 0.2 + 0.5 × 0.2 s were used
+    assert now["cpu"] == pytest.approx(2 * 0.2 * 1.5, abs=0.011)
+    assert slept == [
+        pytest.approx(0.5),
+        pytest.approx(0.497),
+    ]  # what was too long is taken off
 
 
 def test_items_of_a_generator_pass_through() -> None:

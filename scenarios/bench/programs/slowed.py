@@ -14,6 +14,7 @@ import ast
 import functools
 import inspect
 import json
+import os
 import sys
 import threading
 import time
@@ -23,6 +24,8 @@ from pathlib import Path
 from typing import Any
 
 DECORATOR = "__longer__"
+BLOCKED_S = 5e-5
+"""Less is the measuring itself and the end of a time slice, not a call that blocks."""
 
 
 def main() -> None:
@@ -75,19 +78,19 @@ def decorated(tree: ast.Module, function: str) -> ast.Module:
 
 def longer(function: Callable[..., Any], *, by: float) -> Callable[..., Any]:
     """Make a function longer by a part of itself; of a generator, each item."""
-    nested = threading.local()
+    here = PerThread()
 
     @functools.wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:
-        if getattr(nested, "inside", False):
+        if here.inside:
             return function(*arguments, **keywords)
-        nested.inside = True
+        here.inside = True
         clock = Clock()
         try:
             return function(*arguments, **keywords)
         finally:
-            clock.go_on(by)
-            nested.inside = False
+            clock.go_on(by, here)
+            here.inside = False
 
     @functools.wraps(function)
     def items(*arguments: Any, **keywords: Any) -> Iterator[Any]:
@@ -98,10 +101,20 @@ def longer(function: Callable[..., Any], *, by: float) -> Callable[..., Any]:
                 item = next(source)
             except StopIteration:
                 return
-            clock.go_on(by)
+            clock.go_on(by, here)
             yield item
 
     return items if inspect.isgeneratorfunction(function) else call
+
+
+class PerThread(threading.local):
+    """What a longer function keeps for each thread."""
+
+    inside = False
+    """Whether the function is running: what it calls of itself is not made longer again."""
+    owed_cpu_s = 0.0
+    """Computing that is still to be done; below 0 when the last time was a little too long."""
+    owed_sleep_s = 0.0
 
 
 class Clock:
@@ -109,29 +122,40 @@ class Clock:
 
     def __init__(self) -> None:
         """Start."""
-        self.cpu_s = time.thread_time()
         self.queued_s = queued_s()
         self.wall_s = time.monotonic()
+        self.cpu_s = time.thread_time()
 
-    def go_on(self, by: float) -> None:
+    def go_on(self, by: float, here: PerThread) -> None:
         """Compute and sleep on, by a part of what was computed and slept."""
         cpu_s = time.thread_time() - self.cpu_s
-        queued = queued_s() - self.queued_s
-        blocked_s = max(0.0, time.monotonic() - self.wall_s - cpu_s - queued)
-        end_s = time.thread_time() + by * cpu_s
-        while time.thread_time() < end_s:
-            sum(range(200))
-        if blocked_s > 0:
-            time.sleep(by * blocked_s)
+        wall_s = time.monotonic() - self.wall_s
+        blocked_s = max(0.0, wall_s - cpu_s - (queued_s() - self.queued_s))
+        here.owed_cpu_s += by * cpu_s
+        here.owed_sleep_s += by * blocked_s if blocked_s > BLOCKED_S else 0.0
+        begin_s = time.thread_time()
+        while time.thread_time() - begin_s < here.owed_cpu_s:
+            sum(range(100))
+        here.owed_cpu_s -= time.thread_time() - begin_s
+        if here.owed_sleep_s > 0:
+            begin_s = time.monotonic()
+            time.sleep(here.owed_sleep_s)
+            here.owed_sleep_s -= time.monotonic() - begin_s
 
 
 def queued_s() -> float:
     """Give how long this thread was ready and had no CPU, s; 0 where the kernel does not say."""
     try:
-        text = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat").read_text()
+        text = os.pread(schedstat(os.getpid(), threading.get_native_id()), 64, 0)
     except OSError:
         return 0.0
     return int(text.split()[1]) / 1e9
+
+
+@functools.cache
+def schedstat(pid: int, thread: int) -> int:
+    """Open the kernel's figures of a thread once."""
+    return os.open(f"/proc/{pid}/task/{thread}/schedstat", os.O_RDONLY)
 
 
 def change_loaders(arguments: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,11 @@ import scenarios.bench.programs.folk as folk_rule
 from scenarios.bench.answers import Answer, Candidate
 from scenarios.bench.tools.base import python, trained, with_argument
 from scenarios.harness import read_statistic
+
+STEP_BRACKET = "ProfilerStep"
+"""Name of torch.profiler's own row around each step: time that no operation has."""
+FETCH_PART = 0.10
+"""Part of the table from which its first operation counts as the answer, as TraceML's warnings begin at 10 %."""
 
 
 class FolkRule:
@@ -97,8 +103,8 @@ class TorchProfiler:
     name = "torch.profiler"
     how = (
         "The loop runs under torch.profiler with a schedule of 30 steps; when fetching from the loader leads its "
-        "table by self CPU time, input is the limit, else its first operation is host code. "
-        "It does not look into workers."
+        "table by self CPU time and is a tenth of it, input is the limit, another operation means host code, and "
+        "time that no operation has is the step's own: the device. It does not look into workers."
     )
 
     def unavailable(self) -> str | None:
@@ -107,9 +113,7 @@ class TorchProfiler:
 
     def version(self) -> str:
         """Give torch's version."""
-        import torch
-
-        return str(torch.__version__)
+        return importlib.metadata.version("torch")
 
     def command(self, script: list[str], scratch: Path, seconds: float) -> list[str]:
         """Run the loop under it."""
@@ -125,12 +129,10 @@ class TorchProfiler:
 
 
 def profiler_answer(table: dict[str, Any]) -> Answer:
-    """Say what the first row of the table means."""
-    if not table["rows"]:
-        return Answer()
-    first = table["rows"][0]["name"]
-    if first.startswith("enumerate(DataLoader)"):
-        return Answer(limit="input")
-    if "synchronize" in first.lower():
+    """Say what its table means: fetching leads and is a sizeable part, or it does not."""
+    rows = [it for it in table["rows"] if not it["name"].startswith(STEP_BRACKET)]
+    if not rows or rows[0]["self_us"] < FETCH_PART * table["total_us"]:
         return Answer(limit="device")
+    if rows[0]["name"].startswith("enumerate(DataLoader)"):
+        return Answer(limit="input")
     return Answer(limit="host", candidates=(Candidate(activity="python"),))

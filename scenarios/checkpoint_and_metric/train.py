@@ -100,7 +100,7 @@ def train(args):
     progress = Progress(device, args)
     folder = tempfile.TemporaryDirectory()
     state = {f"layer{number}": os.urandom(4_000_000) for number in range(8)}
-    scores = [random.Random(1).random() for _ in range(18_000)]
+    scores = [random.Random(1).random() for _ in range(26_000)]
     try:
         while True:
             for batch in loader:

@@ -19,7 +19,7 @@ class Light(Dataset):
 
 
 class Model:
-    """A small network trained on the CPU: always the same number of passes a step."""
+    """A small network trained on the CPU: always as many passes a step."""
 
     def __init__(self, step_s):
         torch.set_num_threads(1)
@@ -49,7 +49,7 @@ class Model:
         self.worked_ns += time.thread_time_ns() - begin_ns
 
     def busy_ns(self):
-        """How long steps have computed up to now."""
+        """How long steps have computed up to now: a CPU that is stopped does not work."""
         return self.worked_ns
 
 

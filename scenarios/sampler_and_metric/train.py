@@ -26,7 +26,7 @@ class HardExamples(Sampler):
 
     def __init__(self, *, easy, per_batch):
         self.easy = easy
-        self.candidates = 160_000 // per_batch
+        self.candidates = 90_000 // per_batch
         self.losses = [random.random() for _ in range(50_000)]
 
     def __len__(self):
@@ -114,7 +114,7 @@ def train(args):
     loader = build_loader(args)
     device = SimulatedAccelerator()
     progress = Progress(device, args)
-    scores = [random.Random(2).random() for _ in range(12_000)]
+    scores = [random.Random(2).random() for _ in range(40_000)]
     try:
         while True:
             for batch in loader:

@@ -32,7 +32,9 @@ class Clouds(Dataset):
     def __init__(self, folder, *, copied, parsed):
         self.paths = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
         self.contents = [read_text(path) for path in self.paths] if copied else None
-        self.points = parse_points(read_text(self.paths[0])) if parsed else None
+        self.points = (
+            torch.tensor(parse_points(read_text(self.paths[0]))) if parsed else None
+        )
 
     def __len__(self):
         return 1_000_000
@@ -40,7 +42,7 @@ class Clouds(Dataset):
     def __getitem__(self, index):
         number = index % len(self.paths)
         content = self.contents[number] if self.contents else read_text(self.paths[number])
-        return torch.tensor(self.points or parse_points(content))
+        return torch.tensor(parse_points(content)) if self.points is None else self.points
 
 
 def removed(args, name):

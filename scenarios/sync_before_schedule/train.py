@@ -80,7 +80,7 @@ def train(args):
     loader = build_loader(args)
     device = SimulatedAccelerator(max_queued=8)
     progress = Progress(device, args)
-    norms = [1.0 / (number + 1) for number in range(60_000)]
+    norms = [1.0 / (number + 1) for number in range(150_000)]
     try:
         while True:
             for batch in loader:

@@ -11,6 +11,7 @@ from scenarios.bench.gains import (
     Accuracy,
     Gain,
     accuracy,
+    prescribed_gains,
     promises_on_healthy,
     rank_agreement,
     regrets,
@@ -50,7 +51,8 @@ def forecast_section(cells: Sequence[Cell], found: Sequence[Gain]) -> list[str]:
             *bullets(reasons[:SHOWN], ""),
         ]
     rows = []
-    for words, them in kinds_of(found).items():
+    kinds = kinds_of(found) | {"as prescribed": prescribed_gains(cells)}
+    for words, them in kinds.items():
         for predictor, name in PREDICTORS.items():
             it = accuracy(them, predictor)
             if it.median is not None:
@@ -76,7 +78,8 @@ def forecast_section(cells: Sequence[Cell], found: Sequence[Gain]) -> list[str]:
         prose(
             f"{len(found)} forecasts, each from one recorded run alone, beside what the change really gained.",
             "The error is that of the step time after the change; *beyond noise*: less what two equal runs differ by.",
-            "Bias above 0: really better than forecast.",
+            "Bias above 0: really better than forecast. *As prescribed*: the verdict's own prescriptions, where an arm",
+            "makes the change; a rule may say that a cause becomes smaller, while the cure removes it.",
         ),
         "",
         *table(
@@ -119,7 +122,7 @@ def kinds_of(found: Sequence[Gain]) -> dict[str, list[Gain]]:
     loader = [it for it in found if it.kind == "loader"]
     return {
         "loader argument": loader,
-        f"loader argument that changes {CHANGED:.0%} and more": [
+        f"loader argument that changes {per_cent(CHANGED)} and more": [
             it for it in loader if abs(it.measured - 1) >= CHANGED
         ],
         "cause removed": [it for it in found if it.kind == "code"],

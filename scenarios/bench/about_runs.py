@@ -30,6 +30,8 @@ mean step time, by the script's own clock.
   change. A removed cause is forecast as taking no time; what its replacement costs counts as error.
 - **Rate bound**: the larger of step and work ÷ workers. **Blame share**: the blamed idle time goes, nothing
   else changes.
+- **Noise**: half of what the two unchanged runs of a script and setting are apart, at least that of the median
+  script. An error counts beyond it.
 - **Noise gate**: a run counts as disturbed when others use too many CPUs, the hypervisor takes CPU time, or
   tasks wait for CPUs just before it. It is made again, up to a number of attempts; then the least disturbed
   attempt counts and is named above.

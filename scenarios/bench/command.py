@@ -9,10 +9,12 @@ make bench-tools                                      # install the other tools,
 from __future__ import annotations
 
 import argparse
+import random
 import shlex
 import signal
 import sys
 import time
+from collections.abc import Iterable
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -93,6 +95,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     add("--repeats", type=int, default=1, metavar="N", help="rounds (1)")
     add("--seconds", type=float, default=8.0, metavar="S", help="length of each run (8)")
+    add("--minutes", type=float, metavar="M", help="end after so long, with a report")
     add("--attempts", type=int, default=3, help="at most so many of a disturbed run (3)")
     add(
         "--gate-cpus",
@@ -146,6 +149,7 @@ def tool_names(text: str) -> list[str]:
 def planned(args: argparse.Namespace) -> list[Job]:
     """List the jobs that the command line asks for."""
     scenarios = [load_scenario(name) for name in args.names or scenario_names()]
+    random.Random(0).shuffle(scenarios)  # so that a part of the plan is a fair part
     return plan(
         [it for it in scenarios if args.names or args.split in ("all", it.split)],
         settings=args.settings,
@@ -177,7 +181,11 @@ def run_missing(jobs: list[Job], ledger: Ledger, args: argparse.Namespace) -> No
     remaining = Remaining(args.seconds)
     todo = [job for job in jobs if not ledger.is_settled(job, args.attempts)]
     print(f"{len(jobs)} runs, {len(jobs) - len(todo)} known")
+    end_s = time.monotonic() + 60 * (args.minutes or float("inf"))
     for number, job in enumerate(todo):
+        if time.monotonic() > end_s:
+            print(f"{args.minutes:g} minutes are over: {len(todo) - number} runs are left")
+            return
         while not ledger.is_settled(job, args.attempts):
             wait_for_quiet(args.patience)
             attempt = len(ledger.rows.get(job.key, []))
@@ -256,11 +264,7 @@ def circumstances(
         machine=facts.machine(),
         versions=facts.versions(),
         runs=len(rows),
-        disturbed=[
-            f"{row.scenario}/{row.setting} {row.arm}: {', '.join(row.disturbed)}"
-            for row in rows
-            if row.disturbed
-        ],
+        disturbed=by_cell(row for row in rows if row.disturbed),
         repeated=len(tried) - len(rows),
         failed=[
             f"{row.scenario}/{row.setting} {row.arm}: {row.failure}"
@@ -272,3 +276,11 @@ def circumstances(
         stale_used=args.keep_stale,
         missing=len(jobs) - known,
     )
+
+
+def by_cell(rows: Iterable[Row]) -> list[str]:
+    """List runs by scenario and setting, on one line for all its arms."""
+    arms: dict[str, list[str]] = {}
+    for row in rows:
+        arms.setdefault(f"{row.scenario}/{row.setting}", []).append(row.arm)
+    return [f"{name}: {', '.join(dict.fromkeys(them))}" for name, them in arms.items()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -141,8 +142,9 @@ def fields_of_cure(planted: TrueCause, labels: list[Any]) -> dict[str, Any] | No
     """Say the removal of one planted cause; what the activity does not tell stands in truth.toml."""
     if planted.change:
         return planted.change
-    if planted.activity == "cpu-queue" and planted.place.process:
-        return {"neighbour_removed": True}
+    if planted.activity == "cpu-queue":
+        alone = {"neighbour_removed": True} if planted.place.process else None
+        return alone or {"cpus": os.cpu_count()}
     said = CURES.get(planted.regimes[0]) or CURES.get(planted.activity)
     if said is not None:
         return said

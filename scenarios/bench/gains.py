@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from scenarios.bench.stats import (
     quantile,
     quantile_of,
 )
+from scenarios.truth import TrueCause
 
 HEALTHY_GAIN = 1.05
 """On a healthy control no forecast may promise more."""
@@ -35,6 +36,23 @@ ARGUMENTS = {
 }
 """Remedies that set an argument of the loader."""
 
+REMOVES: dict[str, tuple[str, str | None]] = {
+    "limit-threads": ("cpu-queue", "threads_limited"),
+    "raise-cpu-quota": ("throttled", None),
+    "remove-neighbour": ("cpu-queue", None),
+    "unpin-cpus": ("cpu-queue", None),
+    "fewer-tensors": ("transport", "tensors_factor"),
+    "smaller-batch-bytes": ("transport", "bytes_factor"),
+    "cheaper-sampler": ("sampler", None),
+    "remove-lock": ("lock", None),
+    "avoid-sync": ("sync", None),
+    "async-checkpoint": ("python", None),
+    "vectorise-metric": ("python", None),
+    "batch-launches": ("launch", None),
+    "balance-ranks": ("collective", None),
+}
+"""Remedies without a function: the activity they take away, and the field of truth's `change` if it matters."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
@@ -46,7 +64,7 @@ class Gain:
     """`loader` or `code`."""
     measured: float
     noise: float
-    """How far two equal measurements are apart, as a part; 0 when it is not known."""
+    """How far two equal measurements are apart, as a part; see `noises`."""
     forecast: dict[str, float]
     """Predictor → its gain."""
     low: float
@@ -66,18 +84,39 @@ class Gain:
         return self.low / (1 + self.noise) <= self.measured <= self.high * (1 + self.noise)
 
 
-def gains(cells: Iterable[Cell]) -> list[Gain]:
+def gains(cells: Sequence[Cell]) -> list[Gain]:
     """Match each forecast with the arm that really made the change."""
-    found = []
+    return [
+        gain_of(cell, entry, measured, noise)
+        for cell, noise in noises(cells)
+        for row in cell.verdicts()
+        for entry in row.forecasts
+        if "speedup" in entry
+        for measured in [cell.speedup(entry["arm"])]
+        if measured is not None
+    ]
+
+
+def prescribed_gains(cells: Sequence[Cell]) -> list[Gain]:
+    """Match the forecast of each prescription with the arm that makes just that change, where there is one."""
+    return [
+        gain_of(cell, prescription["forecast"] | {"arm": arm}, measured, noise)
+        for cell, noise in noises(cells)
+        for row in cell.verdicts()
+        for prescription in (row.verdict or {}).get("prescriptions") or []
+        for arm in [arm_of(prescription, cell, exact=True)]
+        if arm is not None
+        for measured in [cell.speedup(arm)]
+        if measured is not None
+    ]
+
+
+def noises(cells: Sequence[Cell]) -> Iterator[tuple[Cell, float]]:
+    """Give each cell with its repeat noise, at least that of the median cell: two runs may agree by chance."""
+    known = [it for it in (cell.repeat_noise() for cell in cells) if it is not None]
+    typical = statistics.median(known) if known else 0.0
     for cell in cells:
-        noise = cell.repeat_noise() or 0.0
-        for row in cell.verdicts():
-            for entry in row.forecasts:
-                measured = cell.speedup(entry["arm"])
-                if measured is None or "speedup" not in entry:
-                    continue
-                found.append(gain_of(cell, entry, measured, noise))
-    return found
+        yield cell, max(cell.repeat_noise() or 0.0, typical)
 
 
 def gain_of(cell: Cell, entry: dict[str, Any], measured: float, noise: float) -> Gain:
@@ -182,24 +221,35 @@ def regrets(cells: Iterable[Cell]) -> list[Regret]:
     return found
 
 
-def arm_of(prescription: dict[str, Any], cell: Cell) -> str | None:
-    """Find the arm that does what is prescribed: the loader argument, or the cure of the place that is named."""
+def arm_of(prescription: dict[str, Any], cell: Cell, *, exact: bool = False) -> str | None:
+    """Find the arm that does what is prescribed: the loader argument, or the cure of the place that is named.
+
+    Unless `exact`, another value of the same argument stands for the prescribed one.
+    """
     settings = dict(prescription.get("settings") or ())
     argument = ARGUMENTS.get(prescription["remedy"])
     if argument is not None:
         value = settings.get(argument)
         named = f"change:{argument}={value}"
-        return named if named in cell.arms else nearest_arm(argument, value, cell)
-    where = prescription.get("where") or {}
-    function = (where.get("function") or "").rpartition(".")[2]
+        other = None if exact else nearest_arm(argument, value, cell)
+        return named if named in cell.arms else other
     for number, planted in enumerate(cell.scenario.causes):
-        process = planted.place.process or ""
-        same = (
-            function in planted.place.functions if function else not planted.place.functions
-        )
-        if same or (process and process in (where.get("process") or "")):
+        if removes(prescription, planted):
             return "cured" if len(cell.scenario.causes) == 1 else f"cured:{number}"
     return None
+
+
+def removes(prescription: dict[str, Any], planted: TrueCause) -> bool:
+    """Say whether a prescription takes a planted cause away: by its place, or by its kind where there is no place."""
+    where = prescription.get("where") or {}
+    function = (where.get("function") or "").rpartition(".")[2]
+    if function and planted.place.functions:
+        return function in planted.place.functions
+    fields = REMOVES.get(prescription["remedy"])
+    if fields is None:
+        return False
+    activity, change = fields
+    return planted.activity == activity and (change is None or change in planted.change)
 
 
 def nearest_arm(argument: str, value: Any, cell: Cell) -> str | None:

@@ -19,6 +19,7 @@ from scenarios.bench.cells import Cell, collect
 from scenarios.bench.gains import (
     accuracy,
     gains,
+    prescribed_gains,
     promises_on_healthy,
     rank_agreement,
     regrets,
@@ -317,6 +318,27 @@ def test_regret_of_the_first_prescription(
     (found,) = regrets(forecast_cells(prescriptions=[first]))
 
     assert found.regret == (expected if expected is None else pytest.approx(expected))
+
+
+def test_prescriptions_are_graded_where_an_arm_makes_just_that_change() -> None:
+    """Six workers were prescribed, four were measured: that is no measurement of it."""
+    cells = forecast_cells(
+        prescriptions=[
+            with_interval(prescription("vectorise-loop", "draw_points")),
+            with_interval(prescription("raise-workers", num_workers=4)),
+            with_interval(prescription("raise-workers", num_workers=6)),
+            with_interval(prescription("remove-lock")),
+        ]
+    )
+
+    found = [(it.arm, it.kind, round(it.measured, 2)) for it in prescribed_gains(cells)]
+
+    assert found == [("cured", "code", 2.5), ("change:num_workers=4", "loader", 2.0)]
+
+
+def with_interval(given: dict[str, Any]) -> dict[str, Any]:
+    """Give a prescription whose forecast has an interval."""
+    return given | {"forecast": {"speedup": 1.5, "low": 1.4, "high": 1.6}}
 
 
 def test_promises_on_healthy_trainings() -> None:

@@ -27,7 +27,8 @@ _MYPY = False
 if _MYPY:
     from typing import Any, Callable
 
-APPLIED, REFUSED = "remedy-applied", "remedy-refused"
+APPLIED = "remedy-applied"
+REFUSED = "remedy-refused"
 """Slugs of the notes that say what became of a change."""
 MAX_NOTED_LOADERS = 20
 """A script that builds a loader an epoch would fill the journal with notes."""

@@ -105,6 +105,8 @@ class Block:
     """Measured ones, warm-up left out; 0 when it failed."""
     step_ns: float | None
     """Mean step time, ns; None when it failed."""
+    own_cpus: float
+    """CPUs used by the run, start-up included."""
     other_cpus: float
     """CPUs used by others while it ran, of those that the training may use."""
     wall_ns: int

@@ -111,10 +111,9 @@ def suggest(situation: Situation, verdict: Verdict) -> tuple[Candidate, ...]:
         return ()
     found: list[dict[str, SettingValue]] = []
     regime = verdict.causes[0].regime if verdict.causes else None
-    activities = {cause.activity for cause in verdict.causes}
     if situation.allowed_cpus < situation.machine_cpus:
         found.append({"cpus": "all"})
-    if _queue_share(verdict) >= NOTABLE_SHARE and situation.workers:
+    if _share_of(Activity.CPU_QUEUE, verdict) >= NOTABLE_SHARE and situation.workers:
         found.append({"worker_threads": 1})
     order = _order_change(situation)
     if regime is Regime.HEAD_OF_LINE:
@@ -128,15 +127,15 @@ def suggest(situation: Situation, verdict: Verdict) -> tuple[Candidate, ...]:
         found.append({"prefetch_factor": max(USUAL_PREFETCH, 2 * situation.prefetch)})
     if situation.has_cuda and not situation.is_pinned:
         found.append({"pin_memory": True})
-    if Activity.TRANSPORT in activities and situation.workers:
+    if _share_of(Activity.TRANSPORT, verdict) >= NOTABLE_SHARE and situation.workers:
         found.append({"sharing_strategy": "file_system"})
     settings = [make_settings(one) for one in found][:MAX_CANDIDATES]
     return tuple(make_candidate(one, situation.workers) for one in settings)
 
 
-def _queue_share(verdict: Verdict) -> float:
-    """Part of the idle time in which workers were ready and no CPU was free."""
-    return sum(one.share for one in verdict.causes if one.activity is Activity.CPU_QUEUE)
+def _share_of(activity: Activity, verdict: Verdict) -> float:
+    """Part of the idle time that an activity is to blame for."""
+    return sum(one.share for one in verdict.causes if one.activity is activity)
 
 
 def _worker_changes(situation: Situation) -> list[dict[str, SettingValue]]:

@@ -60,13 +60,17 @@ def read_clocks() -> Clocks:
     return Clocks(busy_s, own_s, time.monotonic())
 
 
-def other_cpus(before: Clocks, after: Clocks) -> float:
-    """Give the CPUs that others used between two readings; 0 where they cannot be told.
+def used_cpus(before: Clocks, after: Clocks) -> tuple[float, float]:
+    """Give the CPUs that this process with its children used between two readings, and those that others used.
 
-    >>> other_cpus(Clocks(10.0, 5.0, 0.0), Clocks(26.0, 15.0, 10.0))
-    0.6
+    What others used is 0 where it cannot be told.
+
+    >>> used_cpus(Clocks(10.0, 5.0, 0.0), Clocks(26.0, 15.0, 10.0))
+    (1.0, 0.6)
     """
+    length_s = max(after.at_s - before.at_s, 1e-9)
+    own_s = after.own_s - before.own_s
     if before.busy_s is None or after.busy_s is None:
-        return 0.0
-    others_s = (after.busy_s - before.busy_s) - (after.own_s - before.own_s)
-    return round(max(others_s, 0.0) / max(after.at_s - before.at_s, 1e-9), 3)
+        return round(own_s / length_s, 3), 0.0
+    others_s = max(after.busy_s - before.busy_s - own_s, 0.0)
+    return round(own_s / length_s, 3), round(others_s / length_s, 3)

@@ -23,7 +23,7 @@ from whyidle.observe.launch import LaunchResult, TargetSetting, run_observed
 from whyidle.store import live, rundir
 from whyidle.trial.candidates import read_situation
 from whyidle.trial.conduct import BlockRun
-from whyidle.trial.load import other_cpus, read_clocks
+from whyidle.trial.load import read_clocks, used_cpus
 from whyidle.trial.plan import MIN_STEPS
 from whyidle.trial.record import OUTPUT_FOLDER, RUNS_FOLDER, read_last_lines
 from whyidle.trial.statistics import Sampled
@@ -57,7 +57,10 @@ class Recording:
     tables: RunTables | None
     """None when nothing was recorded."""
     timeline: Timeline | None
+    own_cpus: float
+    """CPUs that the run used, start-up included."""
     other_cpus: float
+    """CPUs that others used of those that the run might use."""
     wall_ns: int
 
     @property
@@ -114,7 +117,7 @@ class Runner:
             status_stream=io.StringIO(),
             setting=self._setting(name, wish),
         )
-        others = other_cpus(before, read_clocks())
+        own, others = used_cpus(before, read_clocks())
         if result.ended_by == "interrupt" or result.signal in (
             signal.SIGINT,
             signal.SIGTERM,
@@ -126,6 +129,7 @@ class Runner:
             result=result,
             tables=tables,
             timeline=timeline,
+            own_cpus=own,
             other_cpus=others,
             wall_ns=time.monotonic_ns() - started_ns,
         )
@@ -199,12 +203,15 @@ def read_block(
         failure = f"only {len(lengths)} steps behind {plan.warmup_steps} of warm-up"
     applied, refused = _notes(recording)
     differences = _differences(settings, recording)
-    sampled = None if failure else Sampled(lengths, recording.other_cpus)
+    sampled = (
+        None if failure else Sampled(lengths, recording.other_cpus, recording.own_cpus)
+    )
     block = Block(
         number=number,
         settings=settings,
         steps=len(lengths) if sampled else 0,
         step_ns=sampled.mean_ns if sampled else None,
+        own_cpus=recording.own_cpus,
         other_cpus=recording.other_cpus,
         wall_ns=recording.wall_ns,
         failure=failure,

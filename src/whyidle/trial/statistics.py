@@ -33,6 +33,8 @@ DISTURBED_CPUS = 0.3
 """Others using more CPUs than in the runs beside it: on two CPUs that is 15 % of what there is ..."""
 DISTURBED_RATIO = 0.1
 """... and on many CPUs as much as this part of them."""
+FULL_RATIO = 0.8
+"""With a fifth of the CPU time free, whoever wakes up finds a CPU: others do not hold the training up."""
 _SEED = 20240229
 
 _T95 = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83)
@@ -47,6 +49,9 @@ class Sampled:
     step_ns: StepArray
     """(steps,) ns, in order."""
     other_cpus: float
+    """CPUs that others used."""
+    own_cpus: float
+    """CPUs that the training used."""
 
     @property
     def mean_ns(self) -> float:
@@ -68,11 +73,15 @@ class Pair:
         return (self.before.mean_ns + self.after.mean_ns) / 2 / self.changed.mean_ns
 
     def is_disturbed(self, cpu_count: int) -> bool:
-        """Whether others were so uneven over the three blocks that the ratio may be theirs.
+        """Whether others were so uneven over the three blocks, and CPUs so short, that the ratio may be theirs.
 
         What serves the training (a file system, a server on this host) works more when the training is faster:
         CPU time of others that grows with the steps is no disturbance.
         """
+        three = (self.before, self.changed, self.after)
+        fullest = max(one.own_cpus + one.other_cpus for one in three)
+        if fullest < FULL_RATIO * cpu_count:
+            return False
         limit = max(DISTURBED_CPUS, DISTURBED_RATIO * cpu_count)
         usual = (self.before.other_cpus + self.after.other_cpus) / 2
         excess = abs(self.changed.other_cpus - usual)

@@ -55,6 +55,7 @@ def make_report(
             settings=(),
             steps=300,
             step_ns=1e7,
+            own_cpus=1.0,
             other_cpus=0.1,
             wall_ns=10**10,
             failure=None,

@@ -39,12 +39,13 @@ class World:
         step_ns, failure = self.step_ns.get(settings, 10.0), self.failing.get(settings)
         refused = self.refusing.get(settings)
         wobble = 1 + 0.002 * (number % 3)
-        sampled = Sampled(np.full(30, step_ns * wobble), self.loads.get(number, 0.0))
+        sampled = Sampled(np.full(30, step_ns * wobble), self.loads.get(number, 0.0), 1.5)
         block = Block(
             number=number,
             settings=settings,
             steps=30,
             step_ns=step_ns,
+            own_cpus=sampled.own_cpus,
             other_cpus=sampled.other_cpus,
             wall_ns=BLOCK_NS,
             failure=failure,

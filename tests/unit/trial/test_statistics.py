@@ -8,8 +8,8 @@ import pytest
 from whyidle.trial.statistics import Pair, Sampled, estimate_ratio, repeat_noise
 
 
-def _block(mean_ns: float, other_cpus: float = 0.0) -> Sampled:
-    return Sampled(np.full(30, mean_ns), other_cpus)
+def _block(mean_ns: float, other_cpus: float = 0.0, own_cpus: float = 1.5) -> Sampled:
+    return Sampled(np.full(30, mean_ns), other_cpus, own_cpus)
 
 
 def _pair(before: float, changed: float, after: float) -> Pair:
@@ -26,7 +26,7 @@ def test_speedup_is_steps_per_second_after_over_before() -> None:
 
 def test_speedup_counts_rare_slow_steps() -> None:
     """One slow step in thirty is part of the mean, though the median does not see it."""
-    slow = Sampled(np.array([1.0] * 29 + [31.0]), 0.0)
+    slow = Sampled(np.array([1.0] * 29 + [31.0]), 0.0, 1.0)
 
     assert estimate_ratio([Pair(slow, _block(1.0), slow)]).speedup == pytest.approx(2.0)
 
@@ -67,7 +67,7 @@ def test_interval_is_no_narrower_than_the_machine_repeats_itself() -> None:
 def test_interval_of_one_pair_comes_from_its_steps() -> None:
     """A single pair of even blocks is narrow, one of uneven blocks wide."""
     rng = np.random.default_rng(3)
-    uneven = Sampled(rng.exponential(10.0, 60), 0.0)
+    uneven = Sampled(rng.exponential(10.0, 60), 0.0, 1.0)
 
     narrow = estimate_ratio([_pair(10.0, 5.0, 10.0)])
     wide = estimate_ratio([Pair(uneven, _block(5.0), uneven)])
@@ -96,6 +96,13 @@ def test_pair_is_disturbed_by_uneven_load(
     pair = Pair(_block(10.0, before), _block(10.0 / speedup, changed), _block(10.0, after))
 
     assert pair.is_disturbed(2) is is_disturbed
+
+
+def test_pair_is_not_disturbed_while_cpus_are_free() -> None:
+    """Others that run on CPUs which nobody else needed hold nobody up."""
+    pair = Pair(_block(10.0, 0.1, 0.2), _block(5.0, 0.9, 0.3), _block(10.0, 0.1, 0.2))
+
+    assert not pair.is_disturbed(2)
 
 
 def test_noise_is_how_far_blocks_in_a_row_differ() -> None:

@@ -62,7 +62,7 @@ def render_trials(
     screen.add(_summary(report, screen))
     for result in report.results:
         screen.add(_result(result, screen))
-    screen.add(_keep(report, screen))
+    screen.add(_keep(report, folder, screen))
     screen.add(_certainty(report, folder, screen))
     return screen.render(color)
 
@@ -152,12 +152,16 @@ def _between(ratio: Ratio) -> str:
     return f"{ratio.low:.2f} to {ratio.high:.2f}"
 
 
-def _keep(report: TrialReport, screen: Screen) -> list[Text]:
+def _keep(report: TrialReport, folder: PurePath | None, screen: Screen) -> list[Text]:
     """What to write into the script; beside it the best that leaves the losses alone, if that is another."""
     best = report.best
     if best is None:
         return []
     lines = _how_to(best, report, "keep", screen)
+    if folder is not None and loader_arguments(best.candidate.settings):
+        lines += screen.row(
+            "", f"whyidle fix {shlex.quote(str(folder))}  shows it as a patch"
+        )
     calm = [
         one
         for one in report.results

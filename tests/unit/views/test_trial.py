@@ -29,7 +29,7 @@ def test_proven_change_is_shown_with_what_to_write() -> None:
         "/job/train.py:71\n          DataLoader(..., num_workers=4, in_order=False)" in text
     )
     assert "unchanged runs in a row differ by 1.2 %" in text
-    assert str(FOLDER) in text
+    assert f"whyidle fix {FOLDER}  shows it as a patch" in " ".join(text.split("\n"))
 
 
 def test_miss_is_shown_as_such() -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TextIO
 from whyidle.commands.parsing import positive_minutes
 from whyidle.commands.run import check_writable, remove_unused, take_command
 from whyidle.errors import LaunchError
+from whyidle.model.trial import TrialState
 from whyidle.store import rundir
 from whyidle.units import NS_PER_S
 from whyidle.views.streams import read_traits, write_aside, write_text
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from whyidle.model.trial import TrialReport
 
 USUAL_MINUTES = 5.0
-INTERRUPT_STATUS = 130
+_STATUS_OF = {TrialState.INTERRUPTED: 130, TrialState.FAILED: 1}
+"""Exit status where it is not 0."""
 REDRAW_S = 0.5
 """How often the line with the time left is drawn again."""
 
@@ -92,13 +94,12 @@ class TryCommand:
         )
 
     def run(self, arguments: argparse.Namespace) -> int:
-        """Record, forecast, try, print; 0, or 130 when it was interrupted.
+        """Record, forecast, try, print; 0, 130 when it was interrupted, 1 when the unchanged training failed.
 
         Raises:
             WhyidleError: the training cannot be started, fails by itself, or asks no DataLoader.
         """
         from whyidle.commands.judging import judge_run
-        from whyidle.model.trial import TrialState
         from whyidle.trial.record import create_trial_dir
         from whyidle.trial.session import Session
         from whyidle.trial.workdir import WorkdirCopies
@@ -130,7 +131,7 @@ class TryCommand:
             if copies is not None:
                 copies.close()
         _show(report, trial_dir, arguments.json)
-        return INTERRUPT_STATUS if report.state is TrialState.INTERRUPTED else 0
+        return _STATUS_OF.get(report.state, 0)
 
 
 class Progress:

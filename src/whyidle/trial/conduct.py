@@ -56,7 +56,7 @@ class Conduct:
         *,
         run_block: Callable[[int, Settings], BlockRun],
         left_ns: Callable[[], int],
-        make_combination: Callable[[Settings], Candidate],
+        make_combination: Callable[[Settings], Candidate | None],
         cpu_count: int,
         recorded_losses: Sequence[float] = (),
     ) -> None:
@@ -66,7 +66,8 @@ class Conduct:
             candidates: In the order of the first look.
             run_block: Runs one block of an arm; called with its number, from 1, and the settings.
             left_ns: Time left in the budget.
-            make_combination: Gives a candidate for joined settings, with the forecast made beforehand.
+            make_combination: Gives a candidate for joined settings, with the forecast made beforehand; None when
+                it cannot be tried.
             cpu_count: CPUs that the training may use.
             recorded_losses: Losses of the recorded run, which was unchanged as well.
         """
@@ -76,6 +77,7 @@ class Conduct:
         self._make_combination = make_combination
         self._cpu_count = cpu_count
         self._recorded_losses = tuple(recorded_losses)
+        self._given_up: set[Settings] = set()
         self.runs: list[BlockRun] = []
 
     def go_on(self, after_block: Callable[[], None]) -> TrialState:
@@ -106,9 +108,12 @@ class Conduct:
         return choose_next(self.standings(), self._affordable_pairs())
 
     def _add_combination(self) -> None:
-        joined = combine_next(self.standings())
-        if joined is not None:
-            self._candidates.append(self._make_combination(joined))
+        while joined := combine_next(self.standings(), self._given_up):
+            candidate = self._make_combination(joined)
+            if candidate is not None:
+                self._candidates.append(candidate)
+                return
+            self._given_up.add(joined)
 
     def _end_state(self) -> TrialState:
         """Whether more time would have told more."""

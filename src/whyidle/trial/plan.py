@@ -19,6 +19,11 @@ RECORDED_SHARE = 0.15
 """Part of the budget for the recorded run, behind its start-up ..."""
 RECORDED_SECONDS = (6.0, 45.0)
 """... within these bounds: the verdict needs some hundred steps, the forecast no more than some thousand."""
+WARMUP_SHARE, WARMUP_NS = 0.05, 10 * NS_PER_S
+"""Emptying the queue that was filled at the start may take this part of the time left, or this long; arms with a
+deeper one are not tried."""
+JOINED_WARMUP_NS = 2 * NS_PER_S
+"""As above for combinations, which deepen the warm-up of all blocks whether or not they are tried in the end."""
 PATIENCE = 4.0
 """A block may take this many times as long as the unchanged training would, then it is cut off."""
 
@@ -62,6 +67,16 @@ def recorded_seconds(minutes: float) -> float:
     return min(max(minutes * 60 * RECORDED_SHARE, shortest), longest)
 
 
+def deepest_queue(step_ns: float, left_ns: int) -> int:
+    """Give how many batches an arm may have in its queue and still be tried."""
+    return int(max(WARMUP_NS, WARMUP_SHARE * left_ns) / step_ns)
+
+
+def deepest_joined_queue(step_ns: float, queued: int) -> int:
+    """Give the same for combinations; `queued` is the deepest queue of the changes in them."""
+    return max(queued, int(JOINED_WARMUP_NS / step_ns))
+
+
 def plan_blocks(
     *,
     step_ns: float,
@@ -69,7 +84,8 @@ def plan_blocks(
     queued_batches: int,
     left_ns: int,
     candidates: int,
-) -> BlockPlan:
+    most_steps: int | None = None,
+) -> BlockPlan | None:
     """Divide what is left of the budget.
 
     Args:
@@ -78,6 +94,10 @@ def plan_blocks(
         queued_batches: Largest workers x prefetch of any arm: so many steps are fed from the first filling.
         left_ns: Time that is left.
         candidates: How many are to be looked at.
+        most_steps: Where the script ends by itself; None: further than anybody looked.
+
+    Returns:
+        The plan; None when the script ends before enough steps can be measured.
     """
     warmup = queued_batches + WARMUP_STEPS
     wanted_blocks = 2 * (MIN_PAIRS + candidates) + 1
@@ -85,6 +105,10 @@ def plan_blocks(
     measured_ns = left_ns / wanted_blocks - overhead_ns
     measured_ns = min(max(measured_ns, SHORTEST_BLOCK_NS), LONGEST_BLOCK_NS)
     steps = max(MIN_STEPS, round(measured_ns / step_ns))
+    if most_steps is not None:
+        steps = min(steps, most_steps - warmup - 1)
+    if steps < MIN_STEPS:
+        return None
     in_loop_ns = (warmup + steps) * step_ns
     return BlockPlan(
         warmup_steps=warmup,

@@ -281,7 +281,7 @@ def _differences(settings: Settings, recording: Recording) -> tuple[str, ...]:
     )
 
 
-def expected_step_ns(lengths: NDArray[np.float64], warmup: int) -> float | None:
-    """Give the mean step time behind the warm-up; None with too few steps."""
-    kept = lengths[warmup:] if len(lengths) > 2 * warmup else lengths[len(lengths) // 4 :]
+def expected_step_ns(lengths: NDArray[np.float64]) -> float | None:
+    """Give the mean step time behind the first quarter, which the filled queue makes fast; None with too few steps."""
+    kept = lengths[len(lengths) // 4 :]
     return float(kept.mean()) if len(kept) >= MIN_STEPS // 2 else None

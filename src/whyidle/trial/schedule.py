@@ -15,7 +15,7 @@ from whyidle.trial.candidates import join
 from whyidle.trial.statistics import MIN_PAIRS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from whyidle.model.remedies import Settings
     from whyidle.model.trial import Candidate, Ratio
@@ -81,11 +81,18 @@ def choose_next(standings: Sequence[Standing], affordable_pairs: int) -> Setting
     return None
 
 
-def combine_next(standings: Sequence[Standing]) -> Settings | None:
-    """Name the combination that has become worth a look, once every candidate has had its first; else None."""
+def combine_next(
+    standings: Sequence[Standing], given_up: Collection[Settings]
+) -> Settings | None:
+    """Name the combination that has become worth a look, once every candidate has had its first; else None.
+
+    Args:
+        standings: How far each candidate has come.
+        given_up: Combinations that cannot be tried.
+    """
     if any(one.is_open and not one.pairs for one in standings):
         return None
-    tried = {one.candidate.settings for one in standings}
+    tried = {*given_up, *(one.candidate.settings for one in standings)}
     gaining = sorted(
         (one for one in standings if one.dropped is None and one.speedup > 1 + MIN_GAIN),
         key=lambda one: -one.speedup,

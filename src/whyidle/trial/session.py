@@ -33,7 +33,13 @@ from whyidle.trial.candidates import (
 )
 from whyidle.trial.conduct import BlockRun, Conduct
 from whyidle.trial.forecasts import TORCH_PREFETCH, forecast_settings
-from whyidle.trial.plan import BlockPlan, plan_blocks, recorded_seconds
+from whyidle.trial.plan import (
+    BlockPlan,
+    deepest_joined_queue,
+    deepest_queue,
+    plan_blocks,
+    recorded_seconds,
+)
 from whyidle.trial.runner import (
     Interrupted,
     Recording,
@@ -53,6 +59,9 @@ if TYPE_CHECKING:
     from whyidle.model.findings import Verdict
     from whyidle.trial.workdir import WorkdirCopies
 
+DEEP_REASON = "emptying its queue takes longer than there is time"
+WARM_RATIO = 1.25
+"""Unchanged blocks this much faster than the recorded run: what it read from a disk, they read from memory."""
 WORTHWHILE = 1.01
 """Changes forecast to gain less are not tried: no trial of a few minutes could show it."""
 RECORDED_NAME = "recorded"
@@ -105,6 +114,7 @@ class Session:
         self._set_aside: tuple[CandidateResult, ...] = ()
         self._loader: LoaderSite | None = None
         self._sentence = ""
+        self._recorded_step_ns = 0.0
         self._sha256: str | None = None
         self._note = ""
 
@@ -139,7 +149,17 @@ class Session:
             noise_ratio=conduct.noise_ratio() if conduct else None,
             other_cpus=conduct.other_cpus() if conduct else None,
             blocks=conduct.blocks() if conduct else (),
-            note=self._note,
+            note="; ".join(filter(None, (self._note, self._warm_note()))),
+        )
+
+    def _warm_note(self) -> str:
+        """Say it when the trials had their files in memory and the recorded run had not."""
+        now_ns = self._conduct.unchanged_step_ns() if self._conduct else None
+        if now_ns is None or self._recorded_step_ns < WARM_RATIO * now_ns:
+            return ""
+        return (
+            f"unchanged runs became {self._recorded_step_ns / now_ns:.1f} times as fast as the recorded one: what "
+            "they read is in memory by now, so gains are those of a warm cache"
         )
 
     def _run(self) -> TrialState:
@@ -153,6 +173,11 @@ class Session:
         if found is None:
             raise _no_steps(recording, self._runner.last_words(RECORDED_NAME))
         situation, self._loader = found
+        lengths = main_step_lengths(rank)
+        step_ns = expected_step_ns(lengths)
+        if step_ns is None:
+            raise _no_steps(recording, self._runner.last_words(RECORDED_NAME))
+        self._recorded_step_ns = step_ns
         candidates, others = self._choose(situation, verdict, recording)
         known = {one.settings: one for one in (*candidates, *others)}
         self._sha256 = record.write_forecasts(
@@ -161,7 +186,17 @@ class Session:
         if not candidates:
             self._note = self._note or _why_nothing(verdict)
             return TrialState.NOTHING_TO_TRY
-        plan = self._plan(recording, situation, candidates)
+        arms = [(), *(one.settings for one in candidates)]
+        plan = plan_blocks(
+            step_ns=step_ns,
+            startup_ns=startup_ns(recording),
+            queued_batches=max(_queued_batches(situation, one) for one in arms),
+            left_ns=self._left_ns(),
+            candidates=len(candidates),
+            most_steps=None if recording.result.ended_by == "seconds" else len(lengths),
+        )
+        if plan is None:
+            raise _no_steps(recording, self._runner.last_words(RECORDED_NAME))
         if plan.proof_ns > self._left_ns():
             minutes = (plan.proof_ns + time.monotonic_ns() - self._begin_ns) / NS_PER_S / 60
             self._note = (
@@ -214,22 +249,26 @@ class Session:
         found = with_suggestions(prescribed(verdict), suggest(situation, verdict))
         singles = self._forecast(found, recording, verdict)
         hopeless = tuple(one for one in singles if _is_hopeless(one))
-        singles = _most_promising([one for one in singles if not _is_hopeless(one)])
-        joined = self._forecast(
-            combinations(singles, situation.workers), recording, verdict
+        limit = deepest_queue(self._recorded_step_ns, self._left_ns())
+        depth = {one.settings: _queued_batches(situation, one.settings) for one in singles}
+        deep = tuple(
+            one for one in singles if not _is_hopeless(one) and depth[one.settings] > limit
         )
-        self._set_aside = tuple(
-            CandidateResult(
-                candidate=one,
-                measured=None,
-                outcome=Outcome.NOT_TRIED,
-                reason="forecast to gain nothing",
-                step_ns=None,
-                losses=LossComparison(state=LossState.NOT_COMPARED, note=""),
-            )
-            for one in hopeless
+        singles = _most_promising([one for one in singles if one not in (*hopeless, *deep)])
+        queued = max((depth[one.settings] for one in singles), default=0)
+        limit = deepest_joined_queue(self._recorded_step_ns, queued)
+        possible = [
+            one
+            for one in combinations(singles, situation.workers)
+            if _queued_batches(situation, one.settings) <= limit
+        ]
+        joined = self._forecast(possible, recording, verdict)
+        self._set_aside = (
+            *(_not_tried(one, DEEP_REASON) for one in deep),
+            *(_not_tried(one, "forecast to gain nothing") for one in hopeless),
         )
-        return (*singles, *_best_combination(singles, joined)), (*joined, *hopeless)
+        others = (*joined, *deep, *hopeless)
+        return (*singles, *_best_combination(singles, joined)), others
 
     def _forecast(
         self, candidates: Sequence[Candidate], recording: Recording, verdict: Verdict
@@ -248,25 +287,6 @@ class Session:
         }
         return tuple(filled.get(one.settings, one) for one in candidates)
 
-    def _plan(
-        self,
-        recording: Recording,
-        situation: Situation,
-        candidates: Sequence[Candidate],
-    ) -> BlockPlan:
-        arms = [(), *(one.settings for one in candidates)]
-        queued = max(_queued_batches(situation, one) for one in arms)
-        step_ns = expected_step_ns(main_step_lengths(recording.rank), queued)
-        if step_ns is None:
-            raise _no_steps(recording, self._runner.last_words(RECORDED_NAME))
-        return plan_blocks(
-            step_ns=step_ns,
-            startup_ns=startup_ns(recording),
-            queued_batches=queued,
-            left_ns=self._left_ns(),
-            candidates=len(candidates),
-        )
-
     def _make_conduct(
         self,
         recording: Recording,
@@ -283,7 +303,9 @@ class Session:
             self._audience.starts(describe_arm(settings), run_dir, self._left_ns())
             return self._runner.run_block(number, settings, site, plan)
 
-        def make_combination(settings: Settings) -> Candidate:
+        def make_combination(settings: Settings) -> Candidate | None:
+            if plan.warmup_steps < _queued_batches(situation, settings):
+                return None
             return known.get(settings) or make_candidate(settings, situation.workers)
 
         return Conduct(
@@ -329,6 +351,17 @@ def _queued_batches(situation: Situation, settings: Settings) -> int:
     workers = int(values.get("num_workers", situation.workers))
     usual = situation.prefetch if situation.workers else TORCH_PREFETCH
     return workers * int(values.get("prefetch_factor", usual))
+
+
+def _not_tried(candidate: Candidate, reason: str) -> CandidateResult:
+    return CandidateResult(
+        candidate=candidate,
+        measured=None,
+        outcome=Outcome.NOT_TRIED,
+        reason=reason,
+        step_ns=None,
+        losses=LossComparison(state=LossState.NOT_COMPARED, note=""),
+    )
 
 
 def _is_hopeless(candidate: Candidate) -> bool:

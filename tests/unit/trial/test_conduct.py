@@ -54,13 +54,13 @@ class World:
         )
         return BlockRun(block, None if failure else sampled, (1.0,) * 9)
 
-    def conduct(self, *settings: Settings) -> Conduct:
-        """Make the trials of some candidates."""
+    def conduct(self, *settings: Settings, unwanted: Settings = ()) -> Conduct:
+        """Make the trials of some candidates, a combination of which may be unwanted."""
         return Conduct(
             [_candidate(one) for one in settings],
             run_block=self.run_block,
             left_ns=lambda: (self.budget_blocks - len(self.order)) * BLOCK_NS,
-            make_combination=_candidate,
+            make_combination=lambda one: None if one == unwanted else _candidate(one),
             cpu_count=2,
         )
 
@@ -104,6 +104,19 @@ def test_two_gains_are_tried_together() -> None:
     assert state is TrialState.COMPLETE
     assert results[0].candidate.settings == BOTH
     assert {one.outcome for one in results} == {Outcome.PROVEN}
+
+
+def test_combination_that_cannot_be_tried_is_passed_over() -> None:
+    """Its queue may be too deep for the blocks: the next one is looked at."""
+    third = make_settings({"pin_memory": True})
+    other = make_settings({"in_order": False, "pin_memory": True})
+    world = World({WORKERS: 8.0, ORDER: 5.0, third: 9.0, other: 4.0})
+    conduct = world.conduct(WORKERS, ORDER, third, unwanted=BOTH)
+
+    conduct.go_on(lambda: None)
+
+    assert BOTH not in world.order
+    assert other in world.order
 
 
 def test_changes_of_the_same_argument_are_not_combined() -> None:

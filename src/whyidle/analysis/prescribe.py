@@ -92,14 +92,20 @@ def _propose(case: Case) -> list[Proposal]:
 
 
 def _without(verdict: Verdict, case: Case, reason: str) -> Verdict:
-    """Name what fits the causes all the same; settings of the loader are left out, which only a forecast can choose."""
+    """Name what fits the causes all the same, and any workers where there are none.
+
+    Other settings of the loader are left out: only a forecast can choose them.
+    """
     if verdict.limit is Limit.DEVICE:
         return verdict
+    is_alone = case.loader is not None and case.loader.workers == 0
     fitting = [
         one
         for one in _propose(case)
-        if not one.is_common and not loader_arguments(one.settings)
+        if (not loader_arguments(one.settings) and not one.is_common)
+        or (is_alone and "num_workers" in dict(one.settings))
     ]
+    reason = reason.removesuffix(": no forecast")
     firsts = {(one.remedy, one.where): one for one in reversed(fitting)}
     asides = [_aside(one, one.unknown or reason) for one in reversed(firsts.values())]
     return replace(verdict, without_forecast=tuple(asides))

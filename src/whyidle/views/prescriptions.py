@@ -89,8 +89,7 @@ def _prescription(at: int, one: Prescription, top: float, screen: Screen) -> Ite
 
 
 def _how(one: Prescription, *, whole: bool) -> list[str]:
-    lines = one.how.splitlines()
-    return lines if whole else [_SENTENCE_END.split(lines[0], maxsplit=1)[0]]
+    return one.how.splitlines() if whole else [_first_sentence(one.how)]
 
 
 def _bar(forecast: Forecast, top: float, screen: Screen) -> Text:
@@ -134,8 +133,18 @@ def _vain(asides: tuple[Aside, ...], screen: Screen) -> list[Text]:
 
 
 def _unknown(asides: tuple[Aside, ...], screen: Screen) -> list[Text]:
-    lines = []
-    for at, one in enumerate(asides[:MAX_UNKNOWN]):
-        label = "may help" if at == 0 else ""
-        lines += screen.row(label, f"{one.title} (no forecast: {one.reason})")
+    lines, reason = [], None
+    for one in asides[:MAX_UNKNOWN]:
+        if one.reason != reason:
+            reason = one.reason
+            lines += screen.row(
+                "may help", Text(screen.clean(f"no forecast: {reason}"), QUIET)
+            )
+        said = f"{one.title}. {_first_sentence(one.how)}"
+        bullet = Text.assemble((f"{' ' * LABEL_CELLS}{screen.glyphs.bullet} ", QUIET))
+        lines += screen.wrap(said, bullet, " " * (LABEL_CELLS + 2))
     return lines
+
+
+def _first_sentence(how: str) -> str:
+    return _SENTENCE_END.split(how.partition("\n")[0], maxsplit=1)[0]

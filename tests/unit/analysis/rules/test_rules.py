@@ -232,6 +232,22 @@ def test_samples_are_cached_where_an_epoch_was_seen() -> None:
     assert "60.0 MB" in _only(again, "cache-samples").how
 
 
+def test_decoding_is_cached_but_not_augmenting() -> None:
+    """What is the same in each epoch can be kept."""
+    where, sources = _in_script("def fill(path):\n    return Image.open(path)\n", line=2)
+    other, more = _in_script("def fill(image):\n    return image + noise\n", line=2)
+    twice = {"payload": {"size_bytes": 1000}, "rank": {}}
+    passes = make_case().loader
+    twice["rank"] = {"iterations": {1: passes, 2: passes}}
+
+    assert _propose(
+        make_case(make_cause(**where), sources=sources, **twice), "cache-samples"
+    )
+    assert not _propose(
+        make_case(make_cause(**other), sources=more, **twice), "cache-samples"
+    )
+
+
 def test_handing_over_many_tensors_or_bytes_is_mended_by_fewer() -> None:
     """Each by what there is too much of."""
     cause = make_cause(Activity.TRANSPORT)

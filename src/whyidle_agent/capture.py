@@ -285,8 +285,9 @@ class _Call:
     __slots__ = (
         "args",
         "cpu_ns",
-        "effects",
         "inputs",
+        "io_after",
+        "io_before",
         "is_tried",
         "kwargs",
         "number",
@@ -303,20 +304,21 @@ class _Call:
         # None: not to be kept.
         self.inputs: bytes | None = None
         self.random: dict[str, bytes] = {}
-        self.effects: set[str] | None = None
+        self.io_before: Any = None
+        self.io_after: Any = None
         self.cpu_ns = self.wall_ns = self.start_ns = 0
 
     def start(self) -> None:
         if self.inputs is not None:
-            self.effects = snapshot.listen()
+            self.io_before = snapshot.io_counts()
         self.cpu_ns = _cpu_now()
         self.start_ns = _now()
 
     def stop(self) -> None:
         self.wall_ns = _now() - self.start_ns
         self.cpu_ns = _cpu_now() - self.cpu_ns
-        if self.effects is not None:
-            snapshot.stop_listening()
+        if self.io_before is not None:
+            self.io_after = snapshot.io_counts()
 
 
 class _Slot:
@@ -410,7 +412,7 @@ class _Slot:
             "output": snapshot.dump(result),
             "changed": snapshot.dump((call.args, call.kwargs)) != call.inputs,
             "random": {name: call.random[name] for name in moved},
-            "effects": sorted(call.effects or ()),
+            "effects": snapshot.effects_of(call.io_before, call.io_after),
             "wall_ns": call.wall_ns,
             "cpu_ns": call.cpu_ns,
         }

@@ -165,7 +165,7 @@ def test_what_a_call_changes_is_noted(serial: Target) -> None:
     assert values[0] + 1 == pickle.loads(shift["output"])[0]
     draw = captured_of(serial, "parts.py:draw").records[0]
     assert (draw["changed"], set(draw["random"])) == (False, {"python"})
-    assert captured_of(serial, "parts.py:write").records[0]["effects"] == ["writes files"]
+    assert captured_of(serial, "parts.py:write").records[0]["effects"] == ["writes files or pipes"]
     assert set(captured_of(serial, "target.py:Data.add").records[0]["random"]) == {"torch"}
 
 

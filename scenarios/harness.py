@@ -25,6 +25,8 @@ SPARE_SECONDS = 60.0
 """How long start, end and analysis may take together before a run counts as hung."""
 DISTURBED_CPUS = 0.35
 """Others using more CPUs than this on average: the run is shown as disturbed."""
+TURN_SECONDS = 0.2
+"""Pause after a run, so that whoever else waits for the machine gets it before this process asks again."""
 SOURCES = Path(__file__).resolve().parent.parent / "src"
 
 
@@ -110,6 +112,7 @@ def one_at_a_time() -> Iterator[None]:
     with path.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
+    time.sleep(TURN_SECONDS)
 
 
 def script_command(

@@ -17,6 +17,7 @@ NOTE [which calls are kept]
 from __future__ import annotations
 
 import fcntl
+import functools
 import json
 import os
 import pickle
@@ -58,6 +59,8 @@ SUMMARY_EVERY_NS = 1_000_000_000
 _MAX_WRAPPERS = 8
 """Decorators that are looked through."""
 
+_COMPILED = "_torchdynamo_orig_callable"
+"""Attribute of what torch.compile gives."""
 _GENERATOR_FLAGS = 0x20 | 0x80 | 0x100 | 0x200
 """inspect's CO_GENERATOR, CO_COROUTINE, CO_ITERABLE_COROUTINE, CO_ASYNC_GENERATOR."""
 _HOOK_CONSTANT = 8_675_309_271_828
@@ -144,24 +147,39 @@ def _origin_of(module: ModuleType, wanted: _Wanted) -> dict[str, str]:
 
 
 def _function_of(module: ModuleType, name: str) -> FunctionType | str:
-    """The function behind decorators; a text that says why there is none."""
+    """The function behind plain decorators; a text that says why there is none."""
     found: Any = module
     for part in name.split("."):
         found = vars(found).get(part) if hasattr(found, "__dict__") else None
         if found is None:
             return "there is no %s" % name
     for _ in range(_MAX_WRAPPERS):
-        inner = getattr(found, "__func__", None) or getattr(found, "__wrapped__", None)
+        inner = _inner_of(found)
         if inner is None:
             break
         found = inner
-    if not isinstance(found, types.FunctionType):
-        return "%s is a %s, not a Python function" % (name, type(found).__name__)
+    if not isinstance(found, types.FunctionType) or hasattr(found, _COMPILED):
+        return "%s is a %s, not a plain Python function" % (name, type(found).__name__)
     if found.__code__.co_flags & _GENERATOR_FLAGS:
         return (
             "%s is a generator or a coroutine: what it gives is used up by looking" % name
         )
     return found
+
+
+def _inner_of(found: Any) -> Any:
+    """What a plain decorator has wrapped; None for anything else.
+
+    A compiler (numba, torch.compile) also keeps the function it was given, and would compile what is put into it.
+    """
+    if isinstance(found, (staticmethod, classmethod)):
+        return found.__func__
+    is_plain = isinstance(found, (types.FunctionType, functools._lru_cache_wrapper))
+    return (
+        getattr(found, "__wrapped__", None)
+        if is_plain and not hasattr(found, _COMPILED)
+        else None
+    )
 
 
 def _template(*args: Any, **kwargs: Any) -> Any:
@@ -220,7 +238,7 @@ class _Recorder:
 
     @uncounted
     def __call__(self, args: Any, kwargs: Any) -> Any:
-        """Call the function; keep the call if its turn has come. Cost: about 2 us for a call that is not kept."""
+        """Call the function; keep the call if its turn has come. Cost: about 3 us for a call that is not kept."""
         call = self._begin(args, kwargs)
         if call is None:
             return self.original(*args, **kwargs)

@@ -165,7 +165,9 @@ def test_what_a_call_changes_is_noted(serial: Target) -> None:
     assert values[0] + 1 == pickle.loads(shift["output"])[0]
     draw = captured_of(serial, "parts.py:draw").records[0]
     assert (draw["changed"], set(draw["random"])) == (False, {"python"})
-    assert captured_of(serial, "parts.py:write").records[0]["effects"] == ["writes files or pipes"]
+    assert captured_of(serial, "parts.py:write").records[0]["effects"] == [
+        "writes files or pipes"
+    ]
     assert set(captured_of(serial, "target.py:Data.add").records[0]["random"]) == {"torch"}
 
 
@@ -198,6 +200,31 @@ def test_kept_calls_stay_bounded_and_even(own_target: Target) -> None:
     numbers = [record["call"] for record in kept.records]
     assert capture.MAX_KEPT / 2 <= len(numbers) <= capture.MAX_KEPT
     assert numbers == list(range(0, 5000, kept.summaries[0]["stride"]))
+
+
+def test_compiled_function_is_left_alone(own_target: Target) -> None:
+    """What keeps a function in order to compile it gets the function as it is, and the note says why."""
+    code = """
+    import sys
+    sys.path.insert(0, {source!r})
+    import os
+    from whyidle_agent import capture, writer
+    class Dispatcher:
+        def __init__(self, function): self.__wrapped__ = function
+        def __call__(self, number): return self.__wrapped__.__code__.co_argcount
+    @Dispatcher
+    def compiled(number): return number
+    notes = []
+    writer.note = lambda slug, text: notes.append((slug, text))
+    capture.start(os.environ["WHYIDLE_RUN_DIR"])
+    capture.look()
+    print(compiled(3), notes)
+    """
+    text = textwrap.dedent(code).format(source=str(SOURCE))
+    printed = own_target.output(text, **{ENV_CAPTURE: "target.py:compiled"})
+
+    assert printed.startswith("1 [('capture-failed', ")
+    assert "is a Dispatcher, not a plain Python function" in printed
 
 
 def test_capture_works_under_every_interpreter(target: Target) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import sys
@@ -21,6 +22,7 @@ from whyidle.store.captures import (
     find_capture,
     parse_function_name,
 )
+from whyidle.units import NS_PER_S
 from whyidle.views.streams import read_traits, write_aside, write_text
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ STATUS_OF = {
 DEFAULT_RTOL, DEFAULT_ATOL = 1e-5, 1e-8
 """As numpy.allclose: single precision that was added up in another order stays within it."""
 MAX_PROCESSES = 64
+CLOCK_SLACK_NS = 2 * NS_PER_S
+"""File systems keep times to a second or two."""
 
 
 class ProveCommand:
@@ -101,6 +105,7 @@ class ProveCommand:
         run_dir = rundir.open_run_dir(choose_run(arguments.run))
         capture = find_capture(run_dir, parse_function_name(arguments.old))
         new = locate(parse_function_name(arguments.new), capture)
+        warn_of_change(run_dir, capture)
         proof = prove(run_dir, capture, new, arguments)
         write_text(sys.stdout, _render_json(proof) if arguments.json else _render(proof))
         return STATUS_OF[proof.outcome]
@@ -122,6 +127,17 @@ def locate(name: FunctionName, capture: CapturedFunction) -> FunctionName:
         slug="function-file-missing",
         hint="Name the file with its folder.",
     )
+
+
+def warn_of_change(run_dir: Path, capture: CapturedFunction) -> None:
+    """Say that OLD's file is younger than the run: OLD may not be what was captured."""
+    start_unix_ns = rundir.read_manifest(run_dir)["start_unix_ns"]
+    with contextlib.suppress(OSError):
+        changed_unix_ns = os.stat(capture.name.file).st_mtime_ns
+        if start_unix_ns is not None and changed_unix_ns > start_unix_ns + CLOCK_SLACK_NS:
+            write_aside(
+                sys.stderr, f"whyidle: {capture.name.file} has changed since the run\n"
+            )
 
 
 def prove(

@@ -616,6 +616,8 @@ class _Builder:
 
     def _turns(self) -> FloatArray:
         """From the moment a worker was free and had its indices to the fetch."""
+        if self.loader.workers == 0:
+            return np.zeros(len(self.rows))
         batches = self.rank.batches
         pids = batches.pid[self.rows]
         free = np.full(len(self.rows), np.iinfo(np.int64).min)
@@ -638,7 +640,7 @@ class _Builder:
         """When the loop sent each batch's indices: at the end of the next() one queue's length earlier; -1 unknown."""
         ahead = self.loader.workers * max(1, self.loader.prefetch)
         sent = np.full(len(self.rows), -1, dtype=np.int64)
-        if ahead < len(self.rows):
+        if 0 < ahead < len(self.rows):
             same = self.iteration[ahead:] == self.iteration[:-ahead]
             begun = np.concatenate(([0], np.cumsum(~self.goes_on)))
             same &= begun[ahead:] == begun[:-ahead]

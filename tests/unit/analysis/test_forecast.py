@@ -7,7 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.timelines import MS, SimulatedLoader, empty, ints, make_timeline
+from tests.timelines import (
+    MS,
+    SimulatedLoader,
+    empty,
+    ints,
+    make_iteration,
+    make_rank,
+    make_timeline,
+)
 from whyidle.analysis.contention import Contention, Reason
 from whyidle.analysis.derivative import deal_by_effect, is_decisive, state_difference
 from whyidle.analysis.forecast import (
@@ -22,7 +30,7 @@ from whyidle.analysis.ledger import Blame
 from whyidle.analysis.workload import Label, LoaderModel, Withheld, build_model, deal
 from whyidle.model.codes import StackFlag, StackRole
 from whyidle.model.findings import Activity, Place
-from whyidle.model.timeline import Frame, StackSamples
+from whyidle.model.timeline import Batches, Frame, StackSamples, Steps
 
 BATCHES, WORKERS = 400, 4
 SAMPLE_NS = 4 * MS
@@ -305,3 +313,27 @@ def test_a_mask_takes_what_would_go_without_it() -> None:
     assert not is_decisive(masked, _contention(Reason.NONE))
     assert sum(one.idle_ns for one in dealt) == pytest.approx(100)
     assert queue.idle_ns == pytest.approx(100 * (now - without) / (now - free), rel=0.05)
+
+
+def test_a_loader_without_workers_gains_by_the_first_ones() -> None:
+    """20 ms of making and 10 ms of step, one after the other: with one worker side by side, hand-over apart."""
+    count = 60
+    ask = np.arange(count, dtype=np.int64) * 30 * MS
+    got = ask + 20 * MS
+    batch, zeros = np.arange(count, dtype=np.int64), np.zeros(count, dtype=np.int64)
+    steps = empty(
+        Steps, ask_ns=ask, got_ns=got, end_ns=got + 10 * MS, iteration=zeros + 1, batch=batch,
+        sampler_ns=zeros, receive_cpu_ns=zeros,
+    )  # fmt: skip
+    batches = empty(
+        Batches, iteration=zeros + 1, batch=batch, worker=zeros - 1, pid=zeros + 1, start_ns=ask, end_ns=got,
+        cpu_ns=got - ask, runq_ns=zeros, collate_ns=zeros,
+    )  # fmt: skip
+    rank = make_rank(steps, batches, iterations={1: make_iteration(workers=0, prefetch=0)})
+    model = build_model(make_timeline(rank), rank, [])
+
+    assert isinstance(model, LoaderModel)
+    assert model.replay_error == pytest.approx(0, abs=0.01)
+    found = forecast(model, Change(workers=1, prefetch=2))
+    assert not isinstance(found, Withheld)
+    assert 1.3 < found.speedup <= 1.5

@@ -166,6 +166,14 @@ def test_a_receipt_waits_for_a_computing_sender_no_longer_than_it_computes() -> 
     assert mean_step_ms(idle, workers=1) == pytest.approx(9, rel=0.01)
 
 
+def test_a_long_queue_is_emptied_by_steps_that_take_no_time() -> None:
+    """A thousand batches in store behind one slow one, and a loop that does nothing with them."""
+    phases = [((Kind.WAIT, 1e9 if at == 0 else 1.0),) for at in range(1000)]
+    work = make_work(own=0, count=1000, phases=phases, step=[()] * 1000)
+
+    assert simulate(work, Settings(workers=8, prefetch=125), Host()).end_ns == pytest.approx(1e9, rel=1e-3)  # fmt: skip
+
+
 @st.composite
 def _loaders(draw):
     count = draw(st.integers(5, 40))

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from whyidle.testing import SimulatedAccelerator
 
-OBJECTS_A_SAMPLE = 48
+OBJECTS_A_SAMPLE = 600
 
 
 class Described(Dataset):
@@ -80,7 +80,7 @@ class Progress:
 def build_loader(args):
     """Make the loader."""
     return DataLoader(
-        Described(compact=args.cured, samples=1920),
+        Described(compact=args.cured, samples=480),
         batch_size=args.batch_size,
         num_workers=args.workers,
     )
@@ -107,7 +107,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--step-ms", type=float, default=6.0)
+    parser.add_argument("--step-ms", type=float, default=4.0)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--steps", type=int)
     parser.add_argument("--cured", action="store_true", help="without what makes it slow")

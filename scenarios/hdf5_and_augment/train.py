@@ -24,7 +24,7 @@ def write_file(path):
 
 def add_noise(row):
     """Add noise, smoothed twice."""
-    noise = np.random.default_rng().normal(size=(40, len(row)))
+    noise = np.random.default_rng().normal(size=(110, len(row)))
     for line in noise:
         row = row + np.convolve(line, np.ones(5) / 5, "same")
     return row
@@ -133,7 +133,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--batch-size", type=int, default=8)
-    parser.add_argument("--step-ms", type=float, default=12.0)
+    parser.add_argument("--step-ms", type=float, default=7.0)
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--steps", type=int)
     parser.add_argument(

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from whyidle.testing import SimulatedAccelerator
 
-TEXT = "the quick brown fox jumps over the lazy dog and runs away " * 40
+TEXT = "the quick brown fox jumps over the lazy dog and runs away " * 1300
 
 
 def encode(text):

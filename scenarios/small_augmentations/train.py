@@ -25,10 +25,10 @@ def augment(device, batch):
     """Shift, flip and scale each picture by itself, in small pieces of work."""
     for number in range(len(batch)):
         picture = batch[number]
-        for _ in range(12):
+        for _ in range(36):
             shift = random.randrange(4)
             picture = torch.roll(picture, shift, 1)
-            device.launch(0.000_005)
+            device.launch(0.000_002)
 
 
 class Progress:

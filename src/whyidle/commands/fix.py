@@ -235,11 +235,12 @@ def show(site: Site, wanted: Wanted, edited: Edited, folder: Path, *, apply: boo
             slug="source-not-writable",
             hint="The diff is above: `git apply` and `patch -p1` take it.",
         ) from error
+    said = f"kept in {kept}; --apply changes the file"
     if apply:
-        undo = fixing.undo_command(kept, root)
-        write_aside(
-            sys.stderr, f"whyidle: {site.path} is changed; back again with\n  {undo}\n"
+        said = (
+            f"{site.path} is changed; back again with\n  {fixing.undo_command(kept, root)}"
         )
+    write_aside(sys.stderr, f"whyidle: {said}\n")
 
 
 def _apply(site: Site, edited: Edited) -> None:

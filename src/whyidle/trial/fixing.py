@@ -130,8 +130,8 @@ def _describe_measured(
         f"whyidle try measured {best['speedup']:.2f} times as many steps a second with it (90 % interval "
         f"{best['low']:.2f} to {best['high']:.2f}, {pairs} pairs of interleaved runs of `{shlex.join(command)}`)."
     )
-    note = result["losses"]["note"]
-    return f"{said} Losses: {note.rstrip('.')}." if note else said
+    state, note = result["losses"]["state"], result["losses"]["note"].rstrip(".")
+    return f"{said} Losses {state.replace('-', ' ')}: {note}." if note else said
 
 
 def find_forecast(verdict: Verdict, site: LoaderSite | None) -> Wanted | None:
@@ -157,10 +157,11 @@ def find_forecast(verdict: Verdict, site: LoaderSite | None) -> Wanted | None:
 
 def write_message(wanted: Wanted, changes: Sequence[str]) -> str:
     """Write a commit message: what is set in the first line, then what it gains."""
-    names = ", ".join(change.partition("=")[0] for change in changes)
-    subject = f"Set {', '.join(changes)} where the loader is built"
+    values = [change.partition(" ")[0] for change in changes]
+    subject = f"Set {', '.join(values)} where the loader is built"
     if len(subject) > MESSAGE_WIDTH:
-        subject = f"Set {names} where the loader is built"
+        names = [value.partition("=")[0] for value in values]
+        subject = f"Set {', '.join(names)} where the loader is built"
     body = textwrap.fill(
         wanted.gain, MESSAGE_WIDTH, break_long_words=False, break_on_hyphens=False
     )

@@ -56,7 +56,7 @@ class Edited:
     source: bytes
     """The whole text; the same as before when nothing could be set."""
     changes: tuple[str, ...]
-    """What was set, `num_workers=2 → 8`."""
+    """What was set, `num_workers=8 (was 2)`."""
     by_hand: tuple[ByHand, ...]
 
 
@@ -305,7 +305,7 @@ class _Editor:
         args = list(self.call.args)
         args[number] = old.with_changes(value=_literal(value))
         self.call = self.call.with_changes(args=args)
-        self.changes.append(f"{name}={before} → {value}")
+        self.changes.append(f"{name}={value} (was {before})")
 
     def _why_not_added(self, name: str) -> str | None:
         starred = [one for one in self.call.args if one.star]

@@ -63,7 +63,7 @@ def tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tried:
             {
                 "settings": settings,
                 "measured": {"pairs": 6},
-                "losses": {"note": "identical over 50 steps"},
+                "losses": {"state": "identical", "note": "bit by bit over 50 steps"},
             }
         ],
     }
@@ -79,10 +79,11 @@ def test_diff_is_shown_with_the_measured_gain(
 
     shown = capsys.readouterr()
     assert shown.out.startswith(
-        "Set num_workers=2 → 8, in_order=False where the loader is built\n\n"
+        "Set num_workers=8, in_order=False where the loader is built\n\n"
         "whyidle try measured 1.62 times as many steps a second with it (90 %\n"
         "interval 1.55 to 1.70, 6 pairs of interleaved runs of `python\n"
-        "train.py`). Losses: identical over 50 steps.\n"
+        "train.py`). Losses identical: bit by bit over 50 steps.\n"
+        "\n    num_workers=8 (was 2)\n    in_order=False\n"
     )
     assert shown.out.endswith(
         "--- a/project/train.py\n+++ b/project/train.py\n@@ -1,2 +1,2 @@\n"
@@ -90,7 +91,9 @@ def test_diff_is_shown_with_the_measured_gain(
         "-loader = DataLoader(data, num_workers=2)  # ours\n"
         "+loader = DataLoader(data, num_workers=8, in_order=False)  # ours\n"
     )
-    assert shown.err == ""
+    assert shown.err.startswith(
+        "whyidle: kept in whyidle-runs/trial-20260131-093000-1/fix.patch"
+    )
     assert tried.script.read_text() == SCRIPT
 
 

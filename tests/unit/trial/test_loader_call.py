@@ -164,5 +164,5 @@ def test_call_that_begins_in_the_line_is_meant() -> None:
 
     outer, inner = edit(code, 2, num_workers=4), edit(code, 4, num_workers=4)
 
-    assert outer.changes == ("num_workers=2 → 4",)
-    assert inner.changes == ("num_workers=1 → 4",)
+    assert outer.changes == ("num_workers=4 (was 2)",)
+    assert inner.changes == ("num_workers=4 (was 1)",)

@@ -23,6 +23,8 @@ from whyidle.analysis.intervals import complement, contains, covered_ns, unite
 from whyidle.analysis.places import below_fetch, is_library
 from whyidle.analysis.regimes import loader_of_steps, main_steps
 from whyidle.analysis.simulate import (
+    COLD_NS,
+    WARM_NS,
     Host,
     Kind,
     PassStart,
@@ -171,6 +173,8 @@ class LoaderModel:
     is_synced: BoolArray
     wake_ns: FloatArray
     """From the end of the awaited device work until the loop goes on."""
+    cold_ns: float
+    """What a step takes longer behind a long wait."""
     loop_cpu_ratio: float
     """Part of the loop's own time on a CPU."""
     loop_queue_ratio: float
@@ -374,6 +378,7 @@ class _Builder:
             unsynced_ns=loop.unsynced_ns,
             is_synced=loop.is_synced,
             wake_ns=loop.wake_ns,
+            cold_ns=loop.cold_ns,
             loop_cpu_ratio=loop.cpu_ratio,
             loop_queue_ratio=loop.queue_ratio,
             starts=self._starts(),
@@ -397,7 +402,7 @@ class _Builder:
         queue_ratio = self._queue_ratio(is_threaded=is_threaded)
         whole = _fit_rivals(whole, queue_ratio, self._rival_cpus(), order)
         whole = self._with_lock(whole, order)
-        window = _cut(whole, self.first)
+        window = _cut(whole, loop.span)
         outcome, begin, end = simulate_model(window)
         simulated_ns = replay_ns = outcome.mean_step_ns(begin, end)
         if self.first:
@@ -870,6 +875,7 @@ class _LoopSegments:
     synced_ns: FloatArray
     unsynced_ns: FloatArray
     is_synced: BoolArray
+    cold_ns: float
     last_ns: IntArray
     """When the last wait for the device ended; the answer's time where there was none."""
     wake_ns: FloatArray
@@ -913,6 +919,10 @@ def _loop_segments(builder: _Builder) -> _LoopSegments:
     before = np.maximum((last - got).astype(float) - waits, 0.0)
     wake = np.maximum(idle - before, 0.0)
     host = np.maximum(whole - waits, 0.0)
+    wait_ns = got - ask
+    cold_ns = _cold_ns(host[builder.first :], wait_ns[builder.first :])
+    cooled = np.clip((wait_ns - WARM_NS) / (COLD_NS - WARM_NS), 0.0, 1.0)
+    host = np.maximum(host - cold_ns * cooled, 0.0)
     receive = np.maximum(
         rank.batches.receive_end_ns[builder.rows]
         - np.maximum(rank.batches.receive_start_ns[builder.rows], builder.visible),
@@ -927,6 +937,7 @@ def _loop_segments(builder: _Builder) -> _LoopSegments:
         synced_ns=synced,
         unsynced_ns=unsynced,
         is_synced=is_synced,
+        cold_ns=cold_ns,
         last_ns=last,
         wake_ns=wake,
         cpu_ratio=seen.cpu_ratio,
@@ -934,6 +945,14 @@ def _loop_segments(builder: _Builder) -> _LoopSegments:
         background_cpus=seen.background_cpus,
         span=_span(begins, builder.first),
     )
+
+
+def _cold_ns(host_ns: FloatArray, wait_ns: IntArray) -> float:
+    """What a step takes longer behind a long wait than behind none, ns; 0 where both were not seen often enough."""
+    warm, cold = wait_ns < WARM_NS, wait_ns >= COLD_NS
+    if min(warm.sum(), cold.sum()) < MIN_STEPS:
+        return 0.0
+    return max(0.0, float(np.median(host_ns[cold]) - np.median(host_ns[warm])))
 
 
 def _span(begins: BoolArray, first: int) -> tuple[int, int]:
@@ -1142,18 +1161,20 @@ def _replay(model: LoaderModel, span: tuple[int, int], ready_ns: float) -> float
     return outcome.mean_step_ns(*span)
 
 
-def _cut(model: LoaderModel, first: int) -> LoaderModel:
-    """Leave out the batches before `first`."""
+def _cut(model: LoaderModel, span: tuple[int, int]) -> LoaderModel:
+    """Keep the batches whose steps begin in a span of steps."""
+    first, last = span
+    inside = slice(first, last)
     cut = {
-        one.name: getattr(model, one.name)[first:]
+        one.name: getattr(model, one.name)[inside]
         for one in fields(model)
         if isinstance(getattr(model, one.name), np.ndarray)
     }
     for name in ("parts", "loop_parts"):
         cut[name] = tuple(
-            replace(part, amount_ns=part.amount_ns[first:]) for part in getattr(model, name)
+            replace(part, amount_ns=part.amount_ns[inside]) for part in getattr(model, name)
         )
-    starts = {at - first: start for at, start in model.starts.items() if at > first}
+    starts = {at - first: start for at, start in model.starts.items() if first < at < last}
     return replace(model, starts=starts, **cut)
 
 
@@ -1182,6 +1203,7 @@ def _compile(model: LoaderModel, order: IntArray, warmup: int, stop: int) -> Wor
         deliver=deliver,
         step=[steps[one] for one in picked],
         starts=starts,
+        cold_ns=model.cold_ns,
         stop=stop,
         shares=model.shares and tuple(share * len(picked) for share in model.shares),
     )

@@ -213,11 +213,12 @@ class LoaderModel:
     @property
     def labels(self) -> dict[Label, float]:
         """Labels that can be edited, with their mean ns a batch."""
-        return {
-            part.label: float(part.amount_ns.mean())
-            for part in (*self.parts, *self.loop_parts)
-            if part.label is not None
-        }
+        found: dict[Label, float] = {}
+        for part in (*self.parts, *self.loop_parts):
+            if part.label is not None:
+                mean = float(part.amount_ns.mean())
+                found[part.label] = found.get(part.label, 0.0) + mean
+        return found
 
 
 def build_model(

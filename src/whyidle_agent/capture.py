@@ -46,8 +46,8 @@ FORMAT_VERSION = 1
 
 MAX_KEPT = 256
 """Kept calls of a slot are between half of this and this: about 200."""
-MAX_SLOT_BYTES = 64 << 20
-"""Of the kept calls of a slot."""
+MAX_SLOT_BYTES = 4 * MAX_RECORD_BYTES
+"""Of the kept calls of a slot, so that it holds several of the largest."""
 MAX_SLOTS = 64
 """Processes that capture at once; a node of eight ranks with eight workers each."""
 MAX_REFUSED_IN_A_ROW = 32
@@ -436,7 +436,7 @@ class _Slot:
         }
         data = pickle.dumps(content, 4)
         if len(data) > MAX_RECORD_BYTES:
-            raise RefusedError("more than %d bytes" % MAX_RECORD_BYTES)
+            raise RefusedError("more than %d MB" % (MAX_RECORD_BYTES // 1_000_000))
         _write(self._path(call.number), data)
         self.kept[call.number] = len(data)
         self._thin()

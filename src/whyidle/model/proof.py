@@ -44,6 +44,10 @@ class CaptureCounts:
 
     calls: int
     """Calls seen in the training; at least this many."""
+    mean_wall_ns: float
+    """Time of a call in the training, ns; what keeping it took is not in it."""
+    mean_cpu_ns: float
+    """CPU time of it, of the calling thread."""
     kept: int
     checked: int
     """Kept calls that were replayed; fewer than `kept` when all would take too long."""

@@ -158,6 +158,8 @@ def _count(capture: CapturedFunction, answers: Sequence[dict[str, Any]]) -> Capt
     effects = Counter(effect for one in answers for effect in one["effects"])
     return CaptureCounts(
         calls=capture.calls,
+        mean_wall_ns=capture.mean_wall_ns,
+        mean_cpu_ns=capture.cpu_ns / max(capture.calls, 1),
         kept=len(capture.records),
         checked=len(answers),
         raised=capture.raised,

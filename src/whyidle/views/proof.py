@@ -86,7 +86,10 @@ def _functions(proof: Proof, screen: Screen) -> list[Text]:
 
 
 def _capture(counts: CaptureCounts, screen: Screen) -> list[Text]:
-    said = [f"{counts.kept} of {counts.calls} calls kept, {counts.checked} checked"]
+    said = [
+        f"{counts.kept} of {counts.calls} calls kept, {counts.checked} checked",
+        f"a call took {format_ns(counts.mean_wall_ns)} in the training, {format_ns(counts.mean_cpu_ns)} on a CPU",
+    ]
     if counts.raised:
         said.append(f"{counts.raised} calls raised an exception and were not kept")
     if counts.drew_random:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from whyidle.analysis.forecast import Change, forecast, forecast_all
+from whyidle.analysis.loader_model import Withheld
 from whyidle.analysis.rules import RULES
-from whyidle.analysis.workload import Withheld
 from whyidle.model.findings import (
     Activity,
     Aside,
@@ -21,10 +21,10 @@ from whyidle.model.remedies import loader_arguments
 from whyidle.units import format_ratio
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
+    from whyidle.analysis.loader_model import LoaderModel
     from whyidle.analysis.rules.case import Case, Proposal
-    from whyidle.analysis.workload import LoaderModel
     from whyidle.model.findings import Verdict
 
 MIN_SPEEDUP = 1.02
@@ -37,6 +37,7 @@ MIN_BALANCED_GAIN = 0.1
 """... and those gain at least a tenth."""
 ADDITIVE_RATIO = 0.05
 """Two changes act on each other when both together miss the product of the two by more than this."""
+UNSURE = "the interval includes no gain"
 READING = (Activity.STORAGE, Activity.NETWORK)
 
 
@@ -80,8 +81,9 @@ def prescribe(verdict: Verdict, case: Case, model: LoaderModel | Withheld) -> Ve
         ceiling=ceiling,
         prescriptions=tuple(map(_prescription, helpful)),
         would_not_help=tuple(_in_vain(priced)),
-        without_forecast=tuple(
-            _aside(one, one.unknown) for one in proposals if one.change is None
+        may_help=(
+            *_unsure(priced),
+            *(_aside(one, one.unknown) for one in proposals if one.change is None),
         ),
         pair=_pair(model, helpful),
     )
@@ -108,7 +110,7 @@ def _without(verdict: Verdict, case: Case, reason: str) -> Verdict:
     reason = reason.removesuffix(": no forecast")
     firsts = {(one.remedy, one.where): one for one in reversed(fitting)}
     asides = [_aside(one, one.unknown or reason) for one in reversed(firsts.values())]
-    return replace(verdict, without_forecast=tuple(asides))
+    return replace(verdict, may_help=tuple(asides))
 
 
 def _nothing(ceiling: Forecast) -> Prescription:
@@ -161,6 +163,14 @@ def _in_vain(priced: list[_Priced]) -> list[Aside]:
                 _aside(one.proposal, one.proposal.in_vain), how="", forecast=one.forecast
             )
     return list(found.values())
+
+
+def _unsure(priced: list[_Priced]) -> Iterator[Aside]:
+    """Name what fits a cause and gains by its figure, but not by its whole interval; settings are left to trials."""
+    for one in _choose(priced):
+        is_setting = one.proposal.is_common or loader_arguments(one.proposal.settings)
+        if not is_setting and not one.gains and one.forecast.speedup >= MIN_SPEEDUP:
+            yield replace(_aside(one.proposal, UNSURE), forecast=one.forecast)
 
 
 def _aside(proposal: Proposal, reason: str) -> Aside:

@@ -142,7 +142,7 @@ class Prescription:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aside:
-    """A change that is no prescription, and why: it would not help, or nobody can say what it would gain."""
+    """A change that is no prescription, and why: it would not help, or nobody can say for sure what it would gain."""
 
     remedy: str
     where: Place
@@ -240,8 +240,8 @@ class Verdict:
     """Idle ratio in equal slices of the window, for the idle bar; empty when unknown."""
     would_not_help: tuple[Aside, ...] = ()
     """Changes that people try first and that gain nothing here, with the figure."""
-    without_forecast: tuple[Aside, ...] = ()
-    """Changes that fit a cause, but whose gain cannot be forecast."""
+    may_help: tuple[Aside, ...] = ()
+    """Changes that fit a cause, but whose gain is not sure: the interval includes none, or nothing can be forecast."""
     ceiling: Forecast | None = None
     """What a loader that costs nothing would gain: no change of the input gains more; None without a forecast."""
     pair: Pair | None = None
@@ -289,7 +289,7 @@ class Verdict:
             "workers": [asdict(split) for split in self.workers],
             "idle_series": list(self.idle_series),
             "would_not_help": [asdict(one) for one in self.would_not_help],
-            "without_forecast": [asdict(one) for one in self.without_forecast],
+            "may_help": [asdict(one) for one in self.may_help],
             "ceiling": None if self.ceiling is None else asdict(self.ceiling),
             "pair": None if self.pair is None else asdict(self.pair),
         }

@@ -60,7 +60,7 @@ def _parse(data: Mapping[str, Any]) -> Verdict:
         workers=tuple(_take(WorkerSplit, one) for one in data["workers"]),
         idle_series=tuple(map(float, data["idle_series"])),
         would_not_help=tuple(map(_parse_aside, data.get("would_not_help", ()))),
-        without_forecast=tuple(map(_parse_aside, data.get("without_forecast", ()))),
+        may_help=tuple(map(_parse_aside, data.get("may_help", ()))),
         ceiling=_parse_forecast(data.get("ceiling")),
         pair=_parse_pair(data.get("pair")),
     )

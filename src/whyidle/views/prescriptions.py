@@ -39,7 +39,7 @@ def draw_prescriptions(verdict: Verdict, screen: Screen) -> list[Text]:
         return screen.row("would help", f"{found[0].title}. {found[0].how}")
     lines = list(_helpful(verdict, screen))
     lines += _vain(verdict.would_not_help, screen)
-    lines += _unknown(verdict.without_forecast, screen)
+    lines += _unknown(verdict.may_help, screen)
     return lines
 
 
@@ -133,16 +133,18 @@ def _vain(asides: tuple[Aside, ...], screen: Screen) -> list[Text]:
 
 
 def _unknown(asides: tuple[Aside, ...], screen: Screen) -> list[Text]:
-    lines, reason = [], None
+    lines: list[Text] = []
+    reason: str | None = None
     for one in asides[:MAX_UNKNOWN]:
         if one.reason != reason:
+            said = one.reason if one.forecast else f"no forecast: {one.reason}"
+            label = "may help" if reason is None else ""
+            lines += screen.row(label, Text(screen.clean(said), QUIET))
             reason = one.reason
-            lines += screen.row(
-                "may help", Text(screen.clean(f"no forecast: {reason}"), QUIET)
-            )
-        said = f"{one.title}. {_first_sentence(one.how)}"
+        gain = f"{_times(one.forecast)} {_interval(one.forecast)}  " if one.forecast else ""
+        advice = f"{gain}{one.title}. {_first_sentence(one.how)}"
         bullet = Text.assemble((f"{' ' * LABEL_CELLS}{screen.glyphs.bullet} ", QUIET))
-        lines += screen.wrap(said, bullet, " " * (LABEL_CELLS + 2))
+        lines += screen.wrap(advice, bullet, " " * (LABEL_CELLS + 2))
     return lines
 
 

@@ -45,7 +45,7 @@ def redact_verdict(verdict: Verdict) -> Verdict:
         prescriptions=tuple(map(_redact_prescription, verdict.prescriptions)),
         not_observed=tuple(map(_redact_missing, verdict.not_observed)),
         would_not_help=tuple(map(_redact_aside, verdict.would_not_help)),
-        without_forecast=tuple(map(_redact_aside, verdict.without_forecast)),
+        may_help=tuple(map(_redact_aside, verdict.may_help)),
         pair=verdict.pair
         and replace(
             verdict.pair,

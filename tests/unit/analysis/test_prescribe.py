@@ -117,7 +117,7 @@ def test_run_too_short_for_a_forecast_still_names_what_fits(tmp_path: Path) -> N
     assert verdict.limit is Limit.INPUT
     assert verdict.prescriptions == ()
     assert verdict.ceiling is None
-    (aside,) = [one for one in verdict.without_forecast if one.remedy == "vectorise-loop"]
+    (aside,) = [one for one in verdict.may_help if one.remedy == "vectorise-loop"]
     assert aside.forecast is None
     assert "a forecast needs" in aside.reason
 

@@ -24,7 +24,7 @@ GAIN = Forecast(speedup=2.0, low=1.5, high=2.5, basis="event simulation")
 ASIDE = Aside(
     remedy="pin-memory", where=Place(), title="t", how="", reason="no", forecast=GAIN
 )
-LATER = ("would_not_help", "without_forecast", "ceiling", "pair")
+LATER = ("would_not_help", "may_help", "ceiling", "pair")
 """Fields that the first verdicts of this schema did not have."""
 FULL = make_verdict(
     make_cause(
@@ -44,7 +44,7 @@ FULL = make_verdict(
         ),
     ),
     would_not_help=(ASIDE,),
-    without_forecast=(replace(ASIDE, forecast=None),),
+    may_help=(replace(ASIDE, forecast=None),),
     ceiling=GAIN,
     pair=Pair(first="t", second="u", forecast=GAIN, note="n"),
 )

@@ -78,7 +78,15 @@ def _verdict() -> Verdict:
                 forecast=_gain(1.0, 0.01),
             ),
         ),
-        without_forecast=(
+        may_help=(
+            Aside(
+                remedy="limit-threads",
+                where=Place(),
+                title="one thread in each worker",
+                how="Each worker has 3.4 threads ready. Give it one.",
+                reason="the interval includes no gain",
+                forecast=_gain(1.2, 0.25),
+            ),
             Aside(
                 remedy="balance-ranks",
                 where=Place(),

@@ -52,7 +52,8 @@ def forecast_folder(
     """Build the model of a run once, and forecast every change with it."""
     from whyidle.analysis.align import build_timeline
     from whyidle.analysis.forecast import Change, forecast_all, rate_bound
-    from whyidle.analysis.workload import Label, build_model
+    from whyidle.analysis.loader_model import Label
+    from whyidle.analysis.workload import build_model
     from whyidle.model.verdict_json import parse_verdict
     from whyidle.store.rundir import load_tables
 

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING
 
 from whyidle.analysis.contention import Reason
 from whyidle.analysis.forecast import MAX_REPLAY_ERROR, Change, edit, mean_step_ns
-from whyidle.analysis.workload import Label, Withheld
+from whyidle.analysis.loader_model import Label, Withheld
 from whyidle.model.findings import Activity, Evidence
 from whyidle.units import format_ratio
 
 if TYPE_CHECKING:
     from whyidle.analysis.contention import Contention
     from whyidle.analysis.ledger import Blame
-    from whyidle.analysis.workload import LoaderModel
+    from whyidle.analysis.loader_model import LoaderModel
 
 SPEED_UP = 0.02
 """Each cause is made this much faster and this much slower: small enough that the path hardly moves, and half the

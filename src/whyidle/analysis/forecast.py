@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whyidle.analysis.simulate import Kind, PassStart
-from whyidle.analysis.workload import (
+from whyidle.analysis.loader_model import (
     Label,
     LoaderModel,
     Part,
@@ -23,6 +22,7 @@ from whyidle.analysis.workload import (
     computing_ns,
     simulate_model,
 )
+from whyidle.analysis.simulate import Kind, PassStart
 from whyidle.model.findings import Activity, Forecast
 
 if TYPE_CHECKING:

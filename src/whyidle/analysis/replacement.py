@@ -11,13 +11,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from whyidle.analysis.forecast import Change, forecast_all
-from whyidle.analysis.workload import BLOCKED_KINDS, Label, Withheld, build_model
+from whyidle.analysis.loader_model import Label, Withheld
+from whyidle.analysis.workload import BLOCKED_KINDS, build_model
 from whyidle.model.findings import Activity, Forecast, Place
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from whyidle.analysis.workload import LoaderModel
+    from whyidle.analysis.loader_model import LoaderModel
     from whyidle.model.proof import Timing
     from whyidle.model.timeline import Timeline
 

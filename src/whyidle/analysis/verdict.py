@@ -14,6 +14,7 @@ from whyidle.analysis.contention import Contention, assess_contention
 from whyidle.analysis.derivative import deal_by_effect, is_decisive, state_difference
 from whyidle.analysis.evidence import gather_evidence
 from whyidle.analysis.idle import IdleSplit, split_idle
+from whyidle.analysis.loader_model import Label, Withheld
 from whyidle.analysis.outside import judge_outside
 from whyidle.analysis.path import walk_path
 from whyidle.analysis.prescribe import prescribe
@@ -27,7 +28,7 @@ from whyidle.analysis.regimes import (
 from whyidle.analysis.rules.case import Case, no_sources
 from whyidle.analysis.sentence import write_sentence
 from whyidle.analysis.splits import split_workers
-from whyidle.analysis.workload import Label, Withheld, build_model
+from whyidle.analysis.workload import build_model
 from whyidle.model.findings import (
     Activity,
     Cause,
@@ -40,8 +41,8 @@ from whyidle.model.findings import (
 
 if TYPE_CHECKING:
     from whyidle.analysis.ledger import Blame
+    from whyidle.analysis.loader_model import LoaderModel
     from whyidle.analysis.rules.case import SourceReader
-    from whyidle.analysis.workload import LoaderModel
     from whyidle.model.events import RunTables
     from whyidle.model.findings import Place, Regime
     from whyidle.model.timeline import IntArray, RankTimeline, Timeline

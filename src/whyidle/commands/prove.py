@@ -194,8 +194,8 @@ def _forecast(
 ) -> tuple[Forecast | None, str | None]:
     """Forecast the whole training, or say why not: the proof stands without it."""
     from whyidle.analysis.align import build_timeline
+    from whyidle.analysis.loader_model import Withheld
     from whyidle.analysis.replacement import forecast_replacement
-    from whyidle.analysis.workload import Withheld
 
     try:
         tables = rundir.load_tables(run_dir)

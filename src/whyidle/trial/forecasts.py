@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from whyidle.analysis.forecast import Change, forecast_all
-from whyidle.analysis.workload import Label, LoaderModel, build_model
+from whyidle.analysis.loader_model import Label, LoaderModel
+from whyidle.analysis.workload import build_model
 from whyidle.model.findings import Forecast
 
 if TYPE_CHECKING:

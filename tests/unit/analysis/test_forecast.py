@@ -16,6 +16,7 @@ from tests.timelines import (
     make_rank,
     make_timeline,
 )
+from whyidle.analysis.batch_shares import deal
 from whyidle.analysis.contention import Contention, Reason
 from whyidle.analysis.derivative import deal_by_effect, is_decisive, state_difference
 from whyidle.analysis.forecast import (
@@ -27,7 +28,8 @@ from whyidle.analysis.forecast import (
     rate_bound,
 )
 from whyidle.analysis.ledger import Blame
-from whyidle.analysis.workload import Label, LoaderModel, Withheld, build_model, deal
+from whyidle.analysis.loader_model import Label, LoaderModel, Withheld
+from whyidle.analysis.workload import build_model
 from whyidle.model.codes import StackFlag, StackRole
 from whyidle.model.findings import Activity, Place
 from whyidle.model.timeline import Batches, Frame, StackSamples, Steps

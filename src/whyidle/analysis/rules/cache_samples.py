@@ -6,8 +6,8 @@ import re
 from typing import TYPE_CHECKING
 
 from whyidle.analysis.forecast import Change
+from whyidle.analysis.loader_model import Label
 from whyidle.analysis.rules.case import Proposal
-from whyidle.analysis.workload import Label
 from whyidle.model.findings import Activity
 from whyidle.units import format_bytes
 

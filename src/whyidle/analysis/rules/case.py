@@ -8,8 +8,8 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from whyidle.analysis.forecast import Change
+from whyidle.analysis.loader_model import Label
 from whyidle.analysis.loops import find_element_loop
-from whyidle.analysis.workload import Label
 from whyidle.model.findings import Place
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from whyidle.analysis.forecast import Change
+from whyidle.analysis.loader_model import Label
 from whyidle.analysis.rules.case import Proposal, name_place
-from whyidle.analysis.workload import Label
 from whyidle.model.findings import Activity
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from whyidle.analysis.loader_model import Label
 from whyidle.analysis.rules.case import name_place
-from whyidle.analysis.workload import Label
 from whyidle.model.findings import Activity
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from whyidle.analysis.forecast import Change
+from whyidle.analysis.loader_model import Label
 from whyidle.analysis.rules.case import Proposal, name_place
-from whyidle.analysis.workload import Label
 from whyidle.model.findings import Activity, Regime
 from whyidle.units import format_ns
 

@@ -11,9 +11,9 @@ from tests.conftest import REPOSITORY
 from tests.verdicts import make_cause
 from whyidle.analysis.contention import Reason
 from whyidle.analysis.forecast import Change
+from whyidle.analysis.loader_model import Label
 from whyidle.analysis.rules import RULES, speed_up_code, trim_tail
 from whyidle.analysis.rules.case import Case, Proposal
-from whyidle.analysis.workload import Label
 from whyidle.model.findings import Activity, Limit, Regime
 
 SCRIPT = "/home/me/train.py"

@@ -36,7 +36,7 @@ def _proposal(cause: Cause, loop: ElementLoop) -> Proposal:
     return Proposal(
         remedy="vectorise-loop",
         title=title,
-        how=explain(loop, cause.where),
+        how=f"{explain(loop, cause.where)} `whyidle prove` measures what you wrote.",
         where=cause.where,
         change=scaled(cause, LEFT_RATIO),
     )
@@ -55,7 +55,5 @@ def explain(loop: ElementLoop, where: Place) -> str:
     )
     lines = [f"{opening} {describe_loop(loop)}{instead}"]
     lines += [f"({number}) {step}" for number, step in enumerate(steps, 1)]
-    lines.append(
-        "The forecast takes a tenth of the time for granted; `whyidle prove` measures what you wrote."
-    )
+    lines.append("The forecast takes a tenth of the time for granted.")
     return "\n".join(lines)

@@ -21,6 +21,7 @@ LOADER_FIELDS = {
 }
 """Arguments of a DataLoader, and the field of a change that says the same."""
 
+UNNAMED = "the verdict does not name the planted cause, or the model has no work of it"
 CURES: dict[str, dict[str, Any]] = {
     "throttled": {"quota_removed": True},
     "startup": {"persistent": True},
@@ -63,7 +64,8 @@ def forecast_folder(
     ranks = [rank for rank in timeline.ranks if len(rank.steps)]
     if not ranks:
         return [], "no steps were recorded"
-    model = build_model(timeline, ranks[0], labels)
+    rank = ranks[0] if len(ranks) == 1 else most_idle(timeline, ranks)
+    model = build_model(timeline, rank, list(dict.fromkeys(labels)))
     if hasattr(model, "reason"):
         return [], str(model.reason)
     wanted = [
@@ -81,11 +83,21 @@ def forecast_folder(
         for (arm, change), given in zip(known, forecasts, strict=True)
     ]
     unsaid = [
-        {"arm": arm.name, "withheld": "the verdict does not name the planted cause"}
-        for arm, fields in wanted
-        if fields is None
+        {"arm": arm.name, "withheld": UNNAMED} for arm, fields in wanted if fields is None
     ]
     return [*found, *unsaid], None
+
+
+def most_idle(timeline: Any, ranks: list[Any]) -> Any:
+    """Give the rank with most idle time, for which whyidle prescribes as well."""
+    from whyidle.analysis.contention import assess_contention
+    from whyidle.analysis.idle import split_idle
+
+    def idle_ns(rank: Any) -> int:
+        split = split_idle(rank, assess_contention(timeline, rank).reason)
+        return int(split.idle.total_ns())
+
+    return max(ranks, key=idle_ns)
 
 
 def entry_of(arm: Arm, given: Any) -> dict[str, Any]:

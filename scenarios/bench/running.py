@@ -10,6 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from scenarios.bench.answers import Answer
 from scenarios.bench.arms import SLOWED_BY
 from scenarios.bench.forecasting import forecast_run
 from scenarios.bench.ledger import Row, script_code, tool_code
@@ -169,7 +170,8 @@ def watched_body(
     """Read the verdict, and ask for the forecasts of what the other arms measure."""
     verdict = read_verdict(verdict_path)
     if verdict is None:
-        return {"failure": failure or "no verdict was written"}
+        reason = failure or "no verdict was written"
+        return {"failure": reason, "answer": Answer().to_json() | {"note": reason}}
     body: dict[str, Any] = {"verdict": verdict}
     if conditions.forecasts:
         forecasts, reason = forecast_run(

@@ -47,14 +47,14 @@ class Scores:
 
 
 def said_in(cell: Cell, arm: str) -> list[tuple[Row, Answer]]:
-    """Give what a tool said in a cell, run by run."""
-    if arm == "with":
-        return [(row, answer_from_verdict(row.verdict or {})) for row in cell.verdicts()]
-    return [
-        (row, answer_from_json(row.answer))
-        for row in cell.arms.get(arm, [])
-        if row.answer is not None
-    ]
+    """Give what a tool said in a cell, run by run; having said nothing is an answer as well, and never a right one."""
+    said = []
+    for row in cell.arms.get(arm, []):
+        if row.verdict is not None:
+            said.append((row, answer_from_verdict(row.verdict)))
+        elif row.answer is not None:
+            said.append((row, answer_from_json(row.answer)))
+    return said
 
 
 def score(cells: Iterable[Cell], arm: str) -> Scores:

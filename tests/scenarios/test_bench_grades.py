@@ -148,6 +148,22 @@ def test_score_counts_and_names() -> None:
     assert scores.failures == ("healthy_light/0 (a false alarm)", "python_loop/1 (place)")
 
 
+def test_a_run_without_a_verdict_is_wrong_not_left_out() -> None:
+    """Neither a crash of ours nor silence makes the figures better."""
+    nothing = Answer().to_json() | {"note": "no verdict was written"}
+    cells = make_cells(
+        make_row("with", verdict=make_verdict(make_cause())),
+        make_row("with", setting=1, answer=nothing, failure="no verdict was written"),
+    )
+
+    scores = score(cells, "with")
+
+    joint = scores.first["joint"]
+    assert joint is not None
+    assert (joint.value, joint.count, scores.silent) == (0.5, 2, 1)
+    assert scores.failures == ("python_loop/1 (limit, activity, regime, place)",)
+
+
 def test_flips_are_named_with_what_was_said() -> None:
     """The same truth at two settings wants the same verdict."""
     right, wrong = (

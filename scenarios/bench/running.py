@@ -170,8 +170,8 @@ def watched_body(
     """Read the verdict, and ask for the forecasts of what the other arms measure."""
     verdict = read_verdict(verdict_path)
     if verdict is None:
-        reason = failure or "no verdict was written"
-        return {"failure": reason, "answer": Answer().to_json() | {"note": reason}}
+        silence = failure or "no verdict was written"
+        return {"failure": silence, "answer": Answer().to_json() | {"note": silence}}
     body: dict[str, Any] = {"verdict": verdict}
     if conditions.forecasts:
         forecasts, reason = forecast_run(

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
         Verdict,
     )
 
-_FOLDERS = re.compile(r"(?<![^\s'\"=(,:\[])(?:~[\w.-]*|\.{1,2})?/(?:[^\s/'\"]+/)*")
-"""The folders of a path that starts with `/`, `~`, `./` or `../`; not those of `I/O` or `bytes/s`."""
+_FOLDERS = re.compile(r"(?<![^\s'\"=(,:\[`])(?:~[\w.-]*|\.{1,2})?/(?=\S)(?:[^\s/'\"]+/)*")
+"""The folders of a path that starts with `/`, `~`, `./` or `../`; not those of `I/O` or `bytes/s`, nor a division."""
 _MOUNT = re.compile(r"/[^\s()'\"]*(?= \([\w.-]+\))")
 """A mount point in front of its type: `/data/set (fuse.sshfs)`."""
 HIDDEN = "…/"
@@ -29,6 +29,8 @@ def hide_folders(text: str) -> str:
 
     >>> hide_folders("read /data/secret/7.png at 3 MB/s, --out=/tmp/x, on /mnt/set (nfs4)")
     'read …/7.png at 3 MB/s, --out=…/x, on …/ (nfs4)'
+    >>> hide_folders("`points[:, 0] / STRIDE`, `open('/data/secret/x')`")
+    "`points[:, 0] / STRIDE`, `open('…/x')`"
     """
     return _FOLDERS.sub(HIDDEN, _MOUNT.sub(HIDDEN, text))
 

@@ -36,9 +36,9 @@ def propose(case: Case) -> Iterator[Proposal]:
     yield Proposal(
         remedy="cache-samples",
         title="read and decode each sample once, and keep it",
-        how=f"An epoch is {format_bytes(size)} of tensors. Keep what is read in memory that all workers share (a "
-        "tensor made with `share_memory_()` and filled in the first epoch, or files on a local disk or in /dev/shm), "
-        "before random augmentation. The first epoch stays as it is.",
+        how=f"Keep what is read, {format_bytes(size)} of tensors an epoch, in memory that all workers share (a tensor "
+        "made with `share_memory_()` and filled in the first epoch, or files on a RAM disk) or on a local disk, as it "
+        "is before random augmentation. The first epoch stays as it is.",
         where=causes[0].where,
         change=Change(scaled=tuple((Label.of(one), 0.0) for one in causes)),
     )

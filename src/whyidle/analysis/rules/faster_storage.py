@@ -29,8 +29,8 @@ def propose(case: Case) -> Iterator[Proposal]:
         title="the data on a local disk"
         if is_remote(causes[0])
         else "the data on storage ten times as fast",
-        how=f"Workers wait for {where_read(causes[0])}. Copy the data to a local NVMe disk before the training (or to a "
-        "RAM disk if it fits), or mount with a cache. The forecast is for a tenth of the waiting.",
+        how=f"Workers wait for {where_read(causes[0])}. Copy the data to a local NVMe disk before the training (or to "
+        "a RAM disk if it fits), or mount with a cache. The forecast is for a tenth of the waiting.",
         where=causes[0].where,
         change=reading_change(causes, LEFT_RATIO, Change(storage_factor=LEFT_RATIO)),
     )

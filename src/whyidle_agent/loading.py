@@ -131,6 +131,9 @@ def _load_by_path(file: str) -> types.ModuleType:
     spec = importlib.util.spec_from_file_location(name, file)
     if spec is None or spec.loader is None:
         raise LookupError("%s is no Python file" % file)
+    if os.path.dirname(file) not in sys.path:
+        # As for a script: it may import what lies beside it. Last, so that the training's modules come first.
+        sys.path.append(os.path.dirname(file))
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)

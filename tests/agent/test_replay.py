@@ -231,3 +231,20 @@ def test_capture_of_another_interpreter_is_replayed_there(
     found = Job(tmp_path, target.run_dir, "target.py:old").replay("target.py:old")
 
     assert (found.capture.checked, found.different.count) == (9, 0)
+
+
+def test_replacement_lies_anywhere(job: Callable[..., Job], tmp_path: Path) -> None:
+    """In a folder that the training never saw, it imports what lies beside it, and the training's modules."""
+    made = job(
+        "import shared\ndef old(n): return n * shared.FACTOR",
+        "for number in range(3): old(number)",
+        shared="FACTOR = 3",
+    )
+    elsewhere = tmp_path / "drafts" / "first try"
+    elsewhere.mkdir(parents=True)
+    (elsewhere / "fast.py").write_text(
+        "import beside, shared\ndef new(n): return beside.times(n, shared.FACTOR)"
+    )
+    (elsewhere / "beside.py").write_text("def times(a, b): return a * b")
+
+    assert made.replay("drafts/first try/fast.py:new").different.count == 0

@@ -20,6 +20,7 @@ from whyidle.store.captures import (
     CapturedFunction,
     FunctionName,
     find_capture,
+    load_captures,
     parse_function_name,
 )
 from whyidle.units import NS_PER_S
@@ -102,13 +103,23 @@ class ProveCommand:
         Raises:
             WhyidleError: there is nothing to prove it on, or a function cannot be called.
         """
-        run_dir = rundir.open_run_dir(choose_run(arguments.run))
-        capture = find_capture(run_dir, parse_function_name(arguments.old))
+        old = parse_function_name(arguments.old)
+        run_dir = rundir.open_run_dir(choose_captured(arguments.run, old))
+        capture = find_capture(run_dir, old)
         new = locate(parse_function_name(arguments.new), capture)
         warn_of_change(run_dir, capture)
         proof = prove(run_dir, capture, new, arguments)
         write_text(sys.stdout, _render_json(proof) if arguments.json else _render(proof))
         return STATUS_OF[proof.outcome]
+
+
+def choose_captured(named: Path, old: FunctionName) -> Path:
+    """Give the run folder that is meant: of several the newest that kept calls of OLD, else the newest."""
+    if not (named / rundir.MANIFEST_NAME).exists():
+        for run_dir in reversed(rundir.find_runs(named)):
+            if any(old.is_at(one.name) for one in load_captures(run_dir)):
+                return run_dir
+    return choose_run(named)
 
 
 def locate(name: FunctionName, capture: CapturedFunction) -> FunctionName:

@@ -7,6 +7,7 @@ commit message to git.
 from __future__ import annotations
 
 import difflib
+import errno
 import json
 import os
 import re
@@ -172,6 +173,8 @@ def write_message(wanted: Wanted, changes: Sequence[str]) -> str:
 def write_diff(path: Path, root: Path, before: bytes, after: bytes) -> str:
     """Write a unified diff with the file's path below a root."""
     name = path.relative_to(root).as_posix()
+    # A tab ends a name with spaces.
+    name += "\t" if " " in name else ""
     lines = difflib.unified_diff(
         _lines_of(before), _lines_of(after), f"a/{name}", f"b/{name}"
     )
@@ -226,8 +229,10 @@ def replace_file(path: Path, content: bytes) -> None:
     """Replace a file's content: the old or the new one is there at any moment. Mode and owner stay.
 
     Raises:
-        OSError: the folder cannot be written.
+        OSError: the file or its folder cannot be written.
     """
+    if not os.access(path, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
     status = path.stat()
     file, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
     try:

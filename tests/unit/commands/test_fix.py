@@ -43,7 +43,7 @@ class Tried:
 def tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Tried:
     """A trial that proved eight workers, begun after the script was written."""
     monkeypatch.chdir(tmp_path)
-    script = tmp_path / "project" / "train.py"
+    script = tmp_path / "the project" / "train.py"
     script.parent.mkdir()
     script.write_text(SCRIPT)
     script.chmod(0o750)
@@ -86,7 +86,7 @@ def test_diff_is_shown_with_the_measured_gain(
         "\n    num_workers=8 (was 2)\n    in_order=False\n"
     )
     assert shown.out.endswith(
-        "--- a/project/train.py\n+++ b/project/train.py\n@@ -1,2 +1,2 @@\n"
+        "--- a/the project/train.py\t\n+++ b/the project/train.py\t\n@@ -1,2 +1,2 @@\n"
         " from torch.utils.data import DataLoader\n"
         "-loader = DataLoader(data, num_workers=2)  # ours\n"
         "+loader = DataLoader(data, num_workers=8, in_order=False)  # ours\n"

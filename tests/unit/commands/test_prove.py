@@ -68,6 +68,21 @@ def test_request_follows_the_run(
     assert shown.err == "whyidle: checking ...\n"
 
 
+def test_run_with_captured_calls_is_chosen(asked: list[Request], tmp_path: Path) -> None:
+    """Of several runs the newest that kept calls of OLD, though others were recorded since."""
+    runs = tmp_path / "whyidle-runs"
+    runs.mkdir()
+    (tmp_path / "run").rename(runs / "20260131-093000-1")
+    later = runs / "20260131-100000-1"
+    (later / "journals").mkdir(parents=True)
+    rundir.write_manifest(later, {"end_mono_ns": 1})
+
+    assert main(["prove", "whyidle-runs", "maps.py:draw", "fast.py:draw"]) == 0
+
+    record = asked[0].capture.records[0].absolute()
+    assert record.is_relative_to(runs / "20260131-093000-1")
+
+
 @pytest.mark.parametrize(
     ("changes", "status"),
     [

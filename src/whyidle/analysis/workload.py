@@ -95,6 +95,8 @@ def build_model(
             f"only {inside.sum()} steps after warm-up: a forecast needs {MIN_STEPS}",
         )
     fed = _all_steps(rank, inside)
+    if not set(rank.steps.iteration[fed].tolist()) <= set(rank.iterations):
+        return Withheld("no-fetches", "how the loader is set up was not recorded")
     first = int(np.searchsorted(fed, inside.argmax()))
     if len(fed) > MAX_STEPS:
         fed, first = fed[first:], 0
@@ -451,14 +453,12 @@ class _Builder(Recorded):
             asked = np.flatnonzero(pids == one)
             at = np.searchsorted(ends, self.start[asked], "right") - 1
             free[asked] = np.where(at >= 0, ends[np.maximum(at, 0)], free[asked])
-        sent = self._sent_ns()
-        since = np.maximum(free, sent)
-        index_ns = batches.index_ns[self.rows]
-        known = (since > 0) & (since <= self.start)
-        turn = np.where(known, self.start - since, np.maximum(self.start - index_ns, 0))
+        sent, index_ns = self._sent_ns(), batches.index_ns[self.rows]
+        since = np.maximum(free, np.where(sent >= 0, sent, index_ns))
+        known = ((sent >= 0) | (index_ns >= 0)) & (since <= self.start)
+        turn = (self.start - since).astype(float)
         usual = float(np.median(turn[known])) if known.any() else 0.0
-        longest = np.percentile(turn[known], 99) if known.any() else 0.0
-        return np.where(turn <= longest, turn, usual).astype(float)
+        return np.where(known, turn, usual)
 
     def _sent_ns(self) -> IntArray:
         """When the loop sent each batch's indices: at the end of the next() one queue's length earlier; -1 unknown."""

@@ -339,3 +339,20 @@ def test_a_loader_without_workers_gains_by_the_first_ones() -> None:
     found = forecast(model, Change(workers=1, prefetch=2))
     assert not isinstance(found, Withheld)
     assert 1.3 < found.speedup <= 1.5
+
+
+def test_what_was_not_recorded_is_no_work() -> None:
+    """Without counters the making is waiting, and the replay repeats it; without a loader there is none."""
+    loader = _loader("saturated")
+    rank = loader.rank()
+    unknown = np.full(BATCHES, -1)
+    bare = replace(
+        rank,
+        batches=replace(rank.batches, cpu_ns=unknown, runq_ns=unknown, index_ns=unknown),
+    )
+    model = build_model(make_timeline(bare), bare, LABELS)
+    lost = replace(rank, iterations={})
+
+    assert isinstance(model, LoaderModel)
+    assert model.replay_error == pytest.approx(0, abs=0.02)
+    assert isinstance(build_model(make_timeline(lost), lost, LABELS), Withheld)

@@ -18,20 +18,20 @@ def encode(text):
     for letter in text:
         before = (before * 31 + ord(letter)) % 50_000
         numbers.append(before)
-    return numbers
+    return torch.tensor(numbers)
 
 
 class Sentences(Dataset):
     """Sentences, encoded when they are asked for."""
 
     def __init__(self, *, encoded):
-        self.numbers = torch.tensor(encode(TEXT)) if encoded else None
+        self.numbers = encode(TEXT) if encoded else None
 
     def __len__(self):
         return 1_000_000
 
     def __getitem__(self, index):
-        return torch.tensor(encode(TEXT)) if self.numbers is None else self.numbers
+        return encode(TEXT) if self.numbers is None else self.numbers
 
 
 def removed(args, name):

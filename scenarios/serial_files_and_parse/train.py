@@ -23,7 +23,7 @@ def parse_points(content):
     for number in range(0, len(content) - 3, 3):
         x, y, z = content[number], content[number + 1], content[number + 2]
         points.append((x / 255.0, y / 255.0, z / 255.0))
-    return points
+    return torch.tensor(points)
 
 
 class Clouds(Dataset):
@@ -32,9 +32,7 @@ class Clouds(Dataset):
     def __init__(self, folder, *, copied, parsed):
         self.paths = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
         self.contents = [read_text(path) for path in self.paths] if copied else None
-        self.points = (
-            torch.tensor(parse_points(read_text(self.paths[0]))) if parsed else None
-        )
+        self.points = parse_points(read_text(self.paths[0])) if parsed else None
 
     def __len__(self):
         return 1_000_000
@@ -42,7 +40,7 @@ class Clouds(Dataset):
     def __getitem__(self, index):
         number = index % len(self.paths)
         content = self.contents[number] if self.contents else read_text(self.paths[number])
-        return torch.tensor(parse_points(content)) if self.points is None else self.points
+        return parse_points(content) if self.points is None else self.points
 
 
 def removed(args, name):

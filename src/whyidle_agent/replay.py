@@ -81,6 +81,8 @@ class _Session:
         self._records: dict[int, dict[str, Any]] = {}
         self._tolerance = Tolerance(0.0, 0.0)
         self._random: dict[str, bytes] = {}
+        # Of torch in the training, until it is set here; None: set, or not known.
+        self._threads: int | None = None
 
     def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
         """Do what is asked.
@@ -109,10 +111,8 @@ class _Session:
                     "arm": arm,
                     "trace": traceback.format_exc(),
                 }
-        threads = asked["target"].get("threads")
-        set_threads = getattr(sys.modules.get("torch"), "set_num_threads", None)
-        if threads and set_threads is not None:
-            set_threads(threads)
+        self._threads = asked["target"].get("threads")
+        self._limit_threads()
         self._random = snapshot.random_states()
         return {"loaded": len(self._paths)}
 
@@ -122,9 +122,21 @@ class _Session:
                 self._records[number] = pickle.load(file)
         return self._records[number]
 
+    def _limit_threads(self) -> None:
+        """Have torch compute in as many threads as in the training, as soon as it is there."""
+        torch = sys.modules.get("torch")
+        if self._threads is not None and torch is not None:
+            torch.set_num_threads(self._threads)
+            self._threads = None
+
+    def _arguments_of(self, record: dict[str, Any]) -> Any:
+        restored = _restore(record["inputs"])
+        self._limit_threads()
+        return restored
+
     def _call(self, arm: str, record: dict[str, Any]) -> _Outcome:
         outcome = _Outcome()
-        args, kwargs = _restore(record["inputs"])
+        args, kwargs = self._arguments_of(record)
         self._set_random(record)
         try:
             outcome.result = self._functions[arm](*args, **kwargs)
@@ -181,7 +193,7 @@ class _Session:
 
     def _time(self, function: Callable[..., Any], record: dict[str, Any]) -> list[int]:
         """Wall time, CPU time of the thread, and time ready without a CPU, ns; -1 where it is not known."""
-        args, kwargs = _restore(record["inputs"])
+        args, kwargs = self._arguments_of(record)
         if record["random"]:
             self._set_random(record)
         forget = getattr(function, "cache_clear", None)

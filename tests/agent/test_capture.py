@@ -12,7 +12,8 @@ import pytest
 
 from tests.agent.conftest import SOURCE, Target
 from tests.agent.loaders import PYTHON
-from whyidle.store.captures import ENV_CAPTURE
+from whyidle.store.captures import ENV_CAPTURE, find_capture, parse_function_name
+from whyidle.trial.proving import Request, replay
 from whyidle_agent import capture
 
 if TYPE_CHECKING:
@@ -169,6 +170,20 @@ def test_what_a_call_changes_is_noted(serial: Target) -> None:
         "writes files or pipes"
     ]
     assert set(captured_of(serial, "target.py:Data.add").records[0]["random"]) == {"torch"}
+
+
+@pytest.mark.parametrize("spec", ["parts.py:draw", "target.py:Data.add"])
+def test_kept_calls_give_again_what_they_gave(spec: str, serial: Target) -> None:
+    """Random numbers of Python and of torch come again, and a class of the script is found without training."""
+    kept = find_capture(serial.run_dir, parse_function_name(spec))
+
+    found = replay(
+        Request(capture=kept, new=kept.name, processes=1, rtol=0.0, atol=0.0, seconds=1e-6),
+        say=lambda _: None,
+    )
+
+    assert found.capture.checked == found.capture.drew_random == 96
+    assert (found.not_reproduced.count, found.different.count) == (0, 0)
 
 
 def test_what_cannot_be_kept_is_counted(serial: Target) -> None:

@@ -97,6 +97,10 @@ def blame_rank(
     if queued_ns > 0:
         weights.parts.append(_queue_blame(contention, queued_ns, is_input=True))
     scaled = _scale(weights.parts, split.in_loader.total_ns())
+    if rank.device_kind == "cpu":
+        # The loop's own code is the device's work here: what is idle outside next() is queueing, see split_idle.
+        loop = [_queue_blame(contention, split.in_loop.total_ns(), is_input=False)]
+        return [*_charge_queueing(scaled, contention), *loop]
     return _charge_queueing([*scaled, *blame_loop(rank, split)], contention)
 
 

@@ -69,7 +69,7 @@ class StepSamples:
 def sample_steps(timeline: Timeline) -> StepSamples:
     """Measure the steps of a run; none when the run has no steps."""
     ranks = [rank for rank in timeline.ranks if len(rank.steps)]
-    pairs = [_steps_of(rank) for rank in ranks]
+    pairs = [_steps_of(timeline, rank) for rank in ranks]
     none = [np.empty(0, dtype=np.int64)]
     iteration = next(
         (one for rank in ranks for one in [_main_iteration(rank)] if one is not None), None
@@ -152,10 +152,11 @@ def step_interval(samples: StepSamples) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _steps_of(rank: RankTimeline) -> tuple[IntArray, IntArray]:
+def _steps_of(timeline: Timeline, rank: RankTimeline) -> tuple[IntArray, IntArray]:
     asks = rank.steps.ask_ns[main_steps(rank)]
     starts, ends = asks[:-1], asks[1:]
-    return ends - starts, covered_ns(split_idle(rank).idle, starts, ends)
+    idle = split_idle(rank, assess_contention(timeline, rank).reason).idle
+    return ends - starts, covered_ns(idle, starts, ends)
 
 
 def _main_iteration(rank: RankTimeline) -> Iteration | None:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whyidle.analysis.intervals import complement, covered_ns, intersect
+from whyidle.analysis.contention import Reason
+from whyidle.analysis.intervals import complement, covered_ns, intersect, unite
 from whyidle.model.timeline import Intervals
 
 if TYPE_CHECKING:
@@ -36,19 +37,22 @@ class IdleSplit:
     """Idle ratio in SERIES_SLICES equal slices of the window."""
 
 
-def split_idle(rank: RankTimeline) -> IdleSplit:
+def split_idle(rank: RankTimeline, contended_by: Reason) -> IdleSplit:
     """Find the idle time of a rank's device.
 
-    For `cpu` (no accelerator) the loop outside the loader counts as busy; for `simulated` idle is what the device's
-    own busy intervals leave free; for `cuda` it is what events on the device measured.
+    For `cpu` (no accelerator) the loop outside the loader counts as busy, unless something that can be removed (a
+    quota, a mask, a neighbour, surplus threads) kept its thread from the CPU; for `simulated` idle is what the
+    device's own busy intervals leave free; for `cuda` it is what events on the device measured.
     """
     window = rank.window_start_ns, rank.window_end_ns
     if rank.device_idle is not None:
         idle = rank.device_idle
     elif rank.busy is not None:
         idle = complement(rank.busy, *window)
-    else:
+    elif contended_by in (Reason.NONE, Reason.OWN_WORK):
         idle = rank.in_loader
+    else:
+        idle = _in_loader_or_queued(rank)
     in_loader = intersect(idle, rank.in_loader)
     return IdleSplit(
         idle=idle,
@@ -56,6 +60,20 @@ def split_idle(rank: RankTimeline) -> IdleSplit:
         in_loop=intersect(idle, complement(rank.in_loader, *window)),
         ratio=idle.total_ns() / rank.window_ns if rank.window_ns else 0.0,
         series=_series(idle, *window),
+    )
+
+
+def _in_loader_or_queued(rank: RankTimeline) -> Intervals:
+    """Add the times in which the loop's thread was ready without a CPU: as long as counted, before each look."""
+    looks = rank.threads
+    mine = (looks.pid == rank.pid) & (looks.tid == rank.pid) & (looks.runq_ns >= 0)
+    now_ns, queued_ns = looks.now_ns[mine], np.diff(looks.runq_ns[mine])
+    lengths = np.minimum(np.maximum(queued_ns, 0), np.diff(now_ns))
+    return unite(
+        np.append(rank.in_loader.start_ns, now_ns[1:] - lengths),
+        np.append(rank.in_loader.end_ns, now_ns[1:]),
+        rank.window_start_ns,
+        rank.window_end_ns,
     )
 
 

@@ -154,8 +154,8 @@ def _prescribe(
 
 
 def _judge_rank(timeline: Timeline, rank: RankTimeline) -> _Judged:
-    split = split_idle(rank)
     contention = assess_contention(timeline, rank)
+    split = split_idle(rank, contention.reason)
     blames = blame_rank(timeline, rank, split, walk_path(rank), contention)
     blames = _fold_small(_join_equal(blames), split.idle.total_ns())
     labels = dict.fromkeys(Label(blame.activity, blame.where) for blame in blames)

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from tests.timelines import ITERATION, MS, empty, intervals, ints, make_rank
+from whyidle.analysis.contention import Reason
 from whyidle.analysis.host import blame_loop
 from whyidle.analysis.idle import split_idle
 from whyidle.model.codes import Mark, StackRole
 from whyidle.model.findings import Activity
-from whyidle.model.timeline import Batches, Frame, Marks, StackSamples, Steps
+from whyidle.model.timeline import (
+    Batches,
+    Frame,
+    Marks,
+    StackSamples,
+    Steps,
+    ThreadSamples,
+)
 
 STEPS = 60
 NEXT_MS = 1
@@ -57,7 +67,7 @@ def _samples(done, host_ms, places):
 
 
 def _blames(rank):
-    return blame_loop(rank, split_idle(rank))
+    return blame_loop(rank, split_idle(rank, Reason.NONE))
 
 
 @pytest.mark.parametrize(("device_ms", "metric_ms"), [(20, 15), (5, 30), (40, 60)])
@@ -118,12 +128,32 @@ def test_blame_of_the_loop_adds_up_to_its_idle_time(device_ms: int) -> None:
     rank = _rank(device_ms, np.linspace(0, 30, STEPS), places=[("metric", 50)] * STEPS)
 
     assert sum(one.idle_ns for one in _blames(rank)) == pytest.approx(
-        split_idle(rank).in_loop.total_ns()
+        split_idle(rank, Reason.NONE).in_loop.total_ns()
     )
 
 
 def test_sides_of_next_add_up_to_the_idle_time() -> None:
     """Idle time is either inside the loader or inside the loop's own code."""
-    split = split_idle(_rank(10, 5))
+    split = split_idle(_rank(10, 5), Reason.NONE)
 
     assert split.in_loader.total_ns() + split.in_loop.total_ns() == split.idle.total_ns()
+
+
+@pytest.mark.parametrize(
+    ("reason", "idle_ns"),
+    [(Reason.QUOTA, 300 * MS), (Reason.OWN_WORK, 0), (Reason.NONE, 0)],
+)
+def test_idle_of_a_loop_without_accelerator_that_is_kept_from_the_cpu(
+    reason: Reason, idle_ns: int
+) -> None:
+    """Its own code is the device's work, but not while a quota stops it; its own workers' share is no loss."""
+    looks = empty(
+        ThreadSamples, pid=ints(*[1] * 11), tid=ints(*[1] * 11), now_ns=ints(*range(0, 1001 * MS, 100 * MS)),
+        runq_ns=ints(*range(0, 301 * MS, 30 * MS)),
+    )  # fmt: skip
+    rank = replace(_rank(10, 5), threads=looks, busy=None, device_kind="cpu", in_loader=intervals(),
+                   window_start_ns=0, window_end_ns=1000 * MS)  # fmt: skip
+
+    split = split_idle(rank, reason)
+
+    assert (split.idle.total_ns(), split.in_loop.total_ns()) == (idle_ns, idle_ns)

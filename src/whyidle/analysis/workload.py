@@ -48,10 +48,10 @@ if TYPE_CHECKING:
 
 MIN_STEPS = 20
 """Fewer steps carry no forecast: their mean has an error of a fifth of the spread of one step."""
-MAX_STEPS = 2000
+MAX_STEPS = 1_200
 BLOCKS = 8
-"""Of longer runs this many steps are simulated, in so many blocks: the mean of 2,000 steps is known to a fortieth of
-the spread of one, and a simulation takes 50 ms."""
+"""Of longer runs this many steps are simulated, in so many blocks: the mean of 1,200 steps is known to a 35th of
+the spread of one, and a simulation takes 30 ms."""
 MIN_KNOWN_RATIO = 0.8
 """With less of the batches' making recorded the rest cannot be filled in by its neighbours."""
 MANY_THREADS = 1.15

@@ -47,10 +47,9 @@ PIN_BYTES_PER_NS = 5.0
 RECEIPT_NS = 500_000.0
 """Handing over and receiving one batch costs about this much CPU time on either side (0.43 to 0.58 ms measured for
 batches of one or two tensors); used only where no batch was handed over in the recording."""
-THREADS_USEFUL_RATIO = 0.83
-THREADS_SPREAD = 0.12
-"""Of the CPU time of thread pools that are larger than the machine this much is work (spread: of its logarithm); the
-rest is spinning and switching. Measured: 0.67 for torch's own pool, 0.98 for OpenCV's."""
+HELPERS_USEFUL_RATIO, HELPERS_SPREAD = 0.62, 0.15
+"""Part of the CPU time of a worker's helper threads that is work, with its standard deviation; the rest is spinning and
+switching. Measured: 0.57 for torch's own pool with four times the machine's threads, 1.0 for OpenCV's."""
 WAKEUP_FLOOR = 0.1
 """A thread that wakes up waits a little even for a free CPU (50 us): a tenth of what it waits for a busy one."""
 MAX_QUEUE_SCALE = 4.0
@@ -331,12 +330,15 @@ def _edit_host(model: LoaderModel, change: Change) -> LoaderModel:
     if change.neighbour_removed:
         host = replace(host, rivals=0.0)
     if change.threads_limited and model.is_threaded:
+        useful = 1.0 + (model.width - 1.0) * HELPERS_USEFUL_RATIO
         parts = tuple(
-            replace(part, amount_ns=part.amount_ns * model.width * THREADS_USEFUL_RATIO)
-            if part.kind in (Kind.CPU, Kind.LOCKED_CPU)
+            replace(part, amount_ns=part.amount_ns * useful)
+            if part.kind is Kind.CPU
             else part
             for part in model.parts
         )
+        # Among groups of processes the kernel shares CPUs by group, so fewer threads of ours get no smaller part.
+        host = replace(host, rivals=host.rivals / model.width)
         model = replace(model, parts=parts, width=1.0, is_threaded=False)
     return replace(model, host=host)
 
@@ -429,10 +431,16 @@ class _Forecaster:
         """Standard deviation of the forecast's logarithm."""
         sampled = self._share_spread(change) * abs(log(speedup))
         missed = abs(self.model.replay_error) / sqrt(3.0)
-        is_unsure = change.threads_limited and self.model.is_threaded
-        threads = THREADS_SPREAD if is_unsure else 0.0
+        threads = self._threads_spread() if change.threads_limited else 0.0
         parts = (self._step_spread(done), sampled, missed, threads, RUN_NOISE)
         return sqrt(sum(part**2 for part in parts))
+
+    def _threads_spread(self) -> float:
+        """From how much of their time helper threads spin away."""
+        if not self.model.is_threaded:
+            return 0.0
+        helpers = self.model.width - 1.0
+        return helpers * HELPERS_SPREAD / (1.0 + helpers * HELPERS_USEFUL_RATIO)
 
     def _step_spread(self, done: FloatArray) -> float:
         """From which steps were recorded: blocks of steps drawn again, the same ones before and after the change."""

@@ -8,8 +8,9 @@ NOTE [the code is swapped, not the function]
     globals, defaults and closure. Identity, name and pickling by name stay as they were.
 
 NOTE [which calls are kept]
-    Every stride-th call. When a slot has MAX_KEPT calls, every second of them is dropped and the stride doubles: what
-    is kept is spread evenly over the run, whatever its length, and no random number is drawn. A slot belongs to one
+    Every stride-th call. When a slot has MAX_KEPT calls, or keeping takes too much of the time, every second of them is
+    dropped and the stride doubles: what is kept is spread evenly over the run, whatever its length, and no random
+    number is drawn. A slot belongs to one
     process at a time (a file lock, released by its death, however it dies); the workers of the next epoch go on in
     the slots of the last, so that the folder's size is bounded by the number of workers alive at once.
 """
@@ -45,7 +46,7 @@ RECORD_SUFFIX = ".pickle"
 FORMAT_VERSION = 1
 
 MAX_KEPT = 256
-"""Kept calls of a slot are between half of this and this: about 200."""
+"""Kept calls of a slot are between half of this and this: about 200; a quarter at least where keeping is costly."""
 MAX_SLOT_BYTES = 4 * MAX_RECORD_BYTES
 """Of the kept calls of a slot, so that it holds several of the largest."""
 MAX_SLOTS = 64
@@ -54,6 +55,9 @@ MAX_REFUSED_IN_A_ROW = 32
 """After so many calls without one that could be kept, a process stops trying: each try costs a pickling."""
 MAX_REASONS = 16
 """Different reasons that are counted apart."""
+FREE_NS, MAX_COST_RATIO = 100_000_000, 0.03
+"""CPU time that keeping may take in a process: so much at once, and this part of the time since; beyond that the
+stride doubles. A run in which calls are kept is to be like others: its stacks are what a forecast rests on."""
 SUMMARY_EVERY_NS = 1_000_000_000
 """How old the counts of a process may be when it is killed."""
 _MAX_WRAPPERS = 8
@@ -348,6 +352,9 @@ class _Slot:
         self.overlapping = 0
         self.refused_in_a_row = 0
         self.written_ns = 0
+        # CPU time that keeping has taken in this process, and when that began.
+        self.spent_ns = 0
+        self.start_ns = _now()
         self.counts: dict[str, Any] = {
             "version": FORMAT_VERSION,
             **origin,
@@ -395,17 +402,20 @@ class _Slot:
         tries = self.refused_in_a_row < MAX_REFUSED_IN_A_ROW
         if tries and call.number % counts["stride"] == 0:
             call.is_tried = True
+            start_ns = _cpu_now()
             try:
                 call.inputs = snapshot.dump((args, kwargs))
                 call.args, call.kwargs = args, kwargs
                 call.random = snapshot.random_states()
             except Exception as error:
                 self._refuse("arguments", error)
+            self.spent_ns += _cpu_now() - start_ns
         call.start()
         return call
 
     def end(self, call: _Call, result: Any, *, raised: bool) -> None:
         """Count what a call took and keep it."""
+        start_ns = _cpu_now()
         counts = self.counts
         counts["wall_ns"] += call.wall_ns
         counts["cpu_ns"] += call.cpu_ns
@@ -418,6 +428,11 @@ class _Slot:
                 self._refuse("result", error)
         if call.is_tried or _now() - self.written_ns > SUMMARY_EVERY_NS:
             self._write_summary()
+        if call.is_tried:
+            self.spent_ns += _cpu_now() - start_ns
+            affordable_ns = FREE_NS + MAX_COST_RATIO * (_now() - self.start_ns)
+            if self.spent_ns > affordable_ns and len(self.kept) > MAX_KEPT // 2:
+                self._double_stride()
 
     def _keep(self, call: _Call, result: Any) -> None:
         moved = snapshot.moved(call.random, snapshot.random_states())
@@ -443,12 +458,15 @@ class _Slot:
 
     def _thin(self) -> None:
         while len(self.kept) >= MAX_KEPT or sum(self.kept.values()) > MAX_SLOT_BYTES:
-            self.counts["stride"] *= 2
-            for number in [one for one in self.kept if one % self.counts["stride"]]:
-                os.unlink(self._path(number))
-                del self.kept[number]
+            self._double_stride()
             if len(self.kept) <= 1:
                 return
+
+    def _double_stride(self) -> None:
+        self.counts["stride"] *= 2
+        for number in [one for one in self.kept if one % self.counts["stride"]]:
+            os.unlink(self._path(number))
+            del self.kept[number]
 
     def _refuse(self, what: str, error: Exception) -> None:
         self.refused_in_a_row += 1

@@ -122,7 +122,7 @@ def _nothing(ceiling: Forecast) -> Prescription:
         f"{format_ratio(max(0.0, ceiling.speedup - 1))}. What is left is the device's own work: a faster model, "
         "lower precision, a larger batch, another device.",
         automatic=False,
-        forecast=ceiling,
+        forecast=Forecast(speedup=1.0, low=1.0, high=1.0, basis="nothing is changed"),
     )
 
 

@@ -106,7 +106,10 @@ def test_fed_device_is_told_its_ceiling_and_nothing_else(
     (nothing,) = verdict.prescriptions
     assert verdict.limit is Limit.DEVICE
     assert (nothing.remedy, nothing.automatic) == ("none", False)
-    assert nothing.forecast.high <= 1.05
+    assert nothing.forecast.speedup == 1.0
+    assert verdict.ceiling is not None
+    assert verdict.ceiling.speedup <= 1.05
+    assert "would gain" in nothing.how
     assert (verdict.would_not_help, verdict.pair) == ((), None)
 
 

@@ -24,8 +24,8 @@ CONTENDED_RATIO = 0.02
 RIVALS_TOLERANCE = 0.005
 """The fit of the competition ends when simulated and recorded waiting differ by less, as a part of the CPU time."""
 FIT_ROUNDS = 10
-LOCK_ERROR = 0.03
-"""A lock that misses the recorded step by more explains less than the recorded waiting does."""
+RESOURCE_ERROR = 0.03
+"""A lock or a disk that misses the recorded step by more explains less than the recorded waiting does."""
 MAX_RIVALS = 64.0
 
 
@@ -140,7 +140,7 @@ def fit_lock(
     widest = max((part.locked_ratio for part in locked.parts), default=0.0)
     if widest <= 0.0:
         return plain
-    if _misses_by(locked, order) <= LOCK_ERROR:
+    if misses_by(locked, order) <= RESOURCE_ERROR:
         return locked
 
     def under(factor: float) -> LoaderModel:
@@ -156,10 +156,10 @@ def fit_lock(
         is_short = outcome.lock_wait_ns / len(outcome.got_ns) < waited_ns
         low, high = (middle, high) if is_short else (low, middle)
     fitted = under((low + high) / 2)
-    return fitted if _misses_by(fitted, order) <= LOCK_ERROR else plain
+    return fitted if misses_by(fitted, order) <= RESOURCE_ERROR else plain
 
 
-def _misses_by(model: LoaderModel, order: IntArray) -> float:
+def misses_by(model: LoaderModel, order: IntArray) -> float:
     """How far the simulated mean step is from the recorded one, as a part of it."""
     outcome, first, last = simulate_model(model, order)
     return abs(outcome.mean_step_ns(first, last) / model.step_ns - 1.0)

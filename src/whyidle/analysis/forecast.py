@@ -215,7 +215,7 @@ def _edit_work(model: LoaderModel, change: Change) -> LoaderModel:
         held = part.locked_ratio * _lock_left(factors, change)
         if part.label in change.trimmed:
             amount = np.minimum(amount, np.percentile(amount, TRIM_PERCENTILE))
-        if change.parallel_reads and _is_request(part):
+        if change.parallel_reads and _is_request(part) and model.host.storage_slots is None:
             amount = amount / min(change.parallel_reads, model.batch_size)
         if change.storage_factor is not None and part.kind is Kind.STORAGE:
             amount = amount * change.storage_factor

@@ -70,7 +70,7 @@ def find_stance(timeline: Timeline, rank: RankTimeline, contention: Contention) 
         is_bursty=_is_bursty(rank, waits),
         wait_ns=waits.total_ns(),
         spare_cpus=spare,
-        disk_busy_ratio=_disk_busy_ratio(timeline, rank),
+        disk_busy_ratio=disk_busy_of(timeline, rank),
     )
 
 
@@ -239,7 +239,8 @@ def _idle_of_workers(rank: RankTimeline) -> dict[int, Intervals]:
     return found
 
 
-def _disk_busy_ratio(timeline: Timeline, rank: RankTimeline) -> float | None:
+def disk_busy_of(timeline: Timeline, rank: RankTimeline) -> float | None:
+    """Part of the window in which the busiest disk had requests in flight; None when not observed."""
     window = rank.window_start_ns, rank.window_end_ns
     ratios = [
         (series.change(*window) or 0) / max(1, series.span_ns(*window))

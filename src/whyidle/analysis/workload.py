@@ -19,7 +19,12 @@ import numpy as np
 
 from whyidle.analysis.batch_shares import deal, match_label
 from whyidle.analysis.blame import ACTIVITY_OF_WAIT, deal_blocked, fetch_intervals
-from whyidle.analysis.competition import fit_lock, fit_rivals
+from whyidle.analysis.competition import (
+    RESOURCE_ERROR,
+    fit_lock,
+    fit_rivals,
+    misses_by,
+)
 from whyidle.analysis.contention import NEIGHBOUR_RATIO, assess_contention
 from whyidle.analysis.loader_model import (
     Label,
@@ -33,7 +38,12 @@ from whyidle.analysis.loader_model import (
 from whyidle.analysis.loop_time import loop_parts, loop_segments
 from whyidle.analysis.places import below_fetch
 from whyidle.analysis.recorded import Recorded
-from whyidle.analysis.regimes import loader_of_steps, main_steps
+from whyidle.analysis.regimes import (
+    FULL_DISK_RATIO,
+    disk_busy_of,
+    loader_of_steps,
+    main_steps,
+)
 from whyidle.analysis.simulate import Host, Kind, PassStart, Settings
 from whyidle.model.codes import StackFlag
 from whyidle.model.findings import Activity
@@ -233,7 +243,7 @@ class _Builder(Recorded):
         order = np.arange(self.first, min(whole.count, self.first + REPLAY_STEPS))
         queue_ratio = self._queue_ratio(is_threaded=is_threaded)
         whole = fit_rivals(whole, queue_ratio, self._rival_cpus(), order)
-        whole = self._with_lock(whole, order)
+        whole = self._with_full_disk(self._with_lock(whole, order), order)
         window = cut(whole, loop.span)
         outcome, begin, end = simulate_model(window)
         simulated_ns = replay_ns = outcome.mean_step_ns(begin, end)
@@ -347,6 +357,26 @@ class _Builder(Recorded):
             for part in model.parts
         )
         return fit_lock(model, replace(model, parts=parts), waited_ns, order)
+
+    def _with_full_disk(self, model: LoaderModel, order: IntArray) -> LoaderModel:
+        """A disk that is busy nearly all the time serves one batch after the other: waiting for it is made anew."""
+        busy_ratio = disk_busy_of(self.timeline, self.rank) or 0.0
+        waited = sum(
+            float(part.amount_ns.mean())
+            for part in model.parts
+            if part.kind is Kind.STORAGE
+        )
+        service = model.step_ns * busy_ratio
+        if busy_ratio < FULL_DISK_RATIO or waited <= service:
+            return model
+        parts = tuple(
+            replace(part, amount_ns=part.amount_ns * service / waited)
+            if part.kind is Kind.STORAGE
+            else part
+            for part in model.parts
+        )
+        full = replace(model, parts=parts, host=replace(model.host, storage_slots=1))
+        return full if misses_by(full, order) <= RESOURCE_ERROR else model
 
     def _held_ratio(
         self, part: Part, holders: set[tuple[str | None, str | None]], model: LoaderModel

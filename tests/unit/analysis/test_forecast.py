@@ -32,7 +32,8 @@ from whyidle.analysis.loader_model import Label, LoaderModel, Withheld
 from whyidle.analysis.workload import build_model
 from whyidle.model.codes import StackFlag, StackRole
 from whyidle.model.findings import Activity, Place
-from whyidle.model.timeline import Batches, Frame, StackSamples, Steps
+from whyidle.model.timeline import Batches, Frame, Series, StackSamples, Steps
+from whyidle.model.waits import Wait
 
 BATCHES, WORKERS = 400, 4
 SAMPLE_NS = 4 * MS
@@ -356,3 +357,29 @@ def test_what_was_not_recorded_is_no_work() -> None:
     assert isinstance(model, LoaderModel)
     assert model.replay_error == pytest.approx(0, abs=0.02)
     assert isinstance(build_model(make_timeline(lost), lost, LABELS), Withheld)
+
+
+@pytest.mark.parametrize(("busy_ratio", "gain"), [(1.0, 1.0), (0.3, 2.0)], ids=["full disk", "slow disk"])  # fmt: skip
+def test_a_full_disk_serves_no_more_workers(busy_ratio: float, gain: float) -> None:
+    """Four workers that wait 40 ms a batch for a disk: it answers eight as well, unless it was busy all the time."""
+    read = Label(Activity.STORAGE, Place(file=SCRIPT, function="decode", line=10))
+    loader = SimulatedLoader(np.full((200, 1), 40.0 * MS), np.full(200, 1.0 * MS), 4, 2)
+    rank = _with_stacks(loader)
+    samples = rank.stack_samples
+    blocked = replace(
+        samples,
+        on_cpu=np.zeros(len(samples), dtype=bool),
+        wait=np.full(len(samples), Wait.FILE),
+    )
+    rank = replace(
+        rank, stack_samples=blocked, batches=replace(rank.batches, cpu_ns=np.zeros(200, dtype=np.int64))
+    )  # fmt: skip
+    window = ints(rank.window_start_ns, rank.window_end_ns)
+    busy = Series(now_ns=window, value=ints(0, int(busy_ratio * rank.window_ns)))
+    timeline = make_timeline(rank, counters={"disk.vda.busy_ns": busy})
+    model = build_model(timeline, rank, [read])
+
+    assert isinstance(model, LoaderModel)
+    found = forecast(model, Change(workers=8))
+    assert not isinstance(found, Withheld)
+    assert found.speedup == pytest.approx(gain, rel=0.03)

@@ -7,6 +7,7 @@ import os
 import shutil
 import stat
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -215,3 +216,31 @@ def test_forecast_is_taken_only_when_asked_for(
     assert "forecasts 1.40 times as many steps" in shown
     assert "has not been tried" in shown
     assert "num_workers=4)" in shown
+
+
+def test_missing_libcst_is_named_with_its_remedy(
+    tried: Tried, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The extra is asked for before anything is read."""
+    monkeypatch.setitem(sys.modules, "libcst", None)
+
+    assert main(["fix"]) == 2
+
+    said = " ".join(capsys.readouterr().err.split())
+    assert "fix-needs-libcst" in said
+    assert 'pip install "whyidle[fix]"' in said
+    assert tried.script.read_text() == SCRIPT
+
+
+def test_read_only_file_is_left_as_it_is(
+    tried: Tried, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The diff is printed all the same."""
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+
+    assert main(["fix", "--apply"]) == 2
+
+    shown = capsys.readouterr()
+    assert "source-not-writable" in shown.err
+    assert "+loader = DataLoader(data, num_workers=8" in shown.out
+    assert tried.script.read_text() == SCRIPT

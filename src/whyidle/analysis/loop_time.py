@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     from whyidle.analysis.loader_model import Label
     from whyidle.analysis.recorded import Recorded
     from whyidle.analysis.simulate import FloatArray
-    from whyidle.model.timeline import BoolArray, Frame, IntArray, RankTimeline
+    from whyidle.model.timeline import (
+        BoolArray,
+        Frame,
+        IntArray,
+        Intervals,
+        RankTimeline,
+    )
 
 
 MIN_EXAMPLES = 20
@@ -189,6 +195,18 @@ def _sync_waits(
     return waits, last
 
 
+def _waits(rank: RankTimeline) -> Intervals:
+    """When the loop was in a synchronising call."""
+    marks = rank.marks
+    chosen = marks.mark == Mark.SYNC
+    return unite(
+        marks.start_ns[chosen],
+        marks.end_ns[chosen],
+        rank.window_start_ns,
+        rank.window_end_ns,
+    )
+
+
 def _device_delay(
     busy_start: IntArray, busy_end: IntArray, got: IntArray, end: IntArray
 ) -> FloatArray:
@@ -260,7 +278,8 @@ def loop_parts(
     step = np.searchsorted(recorded.got, samples.now_ns, "right") - 1
     inside = step >= 0
     inside &= samples.now_ns <= recorded.end[np.maximum(step, 0)]
-    numbers = np.flatnonzero(wanted & inside)
+    # Waiting for the device is no host time: it is not shared out.
+    numbers = np.flatnonzero(wanted & inside & ~contains(_waits(rank), samples.now_ns))
     column = np.array(
         [column_of(rank.stacks[samples.stack[number]]) for number in numbers.tolist()],
         dtype=np.int64,

@@ -203,9 +203,14 @@ def read_block(
         failure = f"only {len(lengths)} steps behind {plan.warmup_steps} of warm-up"
     applied, refused = _notes(recording)
     differences = _differences(settings, recording)
-    sampled = (
-        None if failure else Sampled(lengths, recording.other_cpus, recording.own_cpus)
-    )
+    sampled = None
+    if failure is None:
+        sampled = Sampled(
+            lengths,
+            recording.other_cpus,
+            recording.own_cpus,
+            queued_threads(recording.tables),
+        )
     block = Block(
         number=number,
         settings=settings,
@@ -239,6 +244,20 @@ def read_losses(recording: Recording) -> tuple[float, ...]:
     journals = [at for at, one in enumerate(tables.journals) if one.pid == rank.pid]
     rows = tables.tables["loss"].filter(pl.col("journal").is_in(journals)).sort("position")
     return tuple(map(float, rows["bits"].to_numpy().astype(np.int64).view(np.float64)))
+
+
+def queued_threads(tables: RunTables | None) -> float | None:
+    """Give the training's threads that were ready without a CPU, mean over the run; None when nobody looked."""
+    if tables is None:
+        return None
+    looks = tables.tables["thread"].filter(pl.col("runq_ns") >= 0)
+    now_ns = looks["now_ns"].to_numpy()
+    if len(now_ns) < 2 or now_ns.max() == now_ns.min():
+        return None
+    waited = looks.group_by("pid", "tid").agg(
+        ns=pl.col("runq_ns").max() - pl.col("runq_ns").min()
+    )
+    return float(waited["ns"].sum() / (now_ns.max() - now_ns.min()))
 
 
 def startup_ns(recording: Recording) -> int:

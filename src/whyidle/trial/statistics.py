@@ -35,6 +35,9 @@ DISTURBED_RATIO = 0.1
 """... and on many CPUs as much as this part of them."""
 FULL_RATIO = 0.8
 """With a fifth of the CPU time free, whoever wakes up finds a CPU: others do not hold the training up."""
+QUEUED_THREADS = 0.3
+"""With fewer threads of the training waiting for a CPU at a time, on average, others cost it some percent at most,
+which the spread of the pairs shows. (A rival for one of two full CPUs makes one wait all the time.)"""
 _SEED = 20240229
 
 _T95 = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83)
@@ -52,6 +55,8 @@ class Sampled:
     """CPUs that others used."""
     own_cpus: float
     """CPUs that the training used."""
+    queued_threads: float | None = None
+    """Its threads that were ready without a CPU, on average; None when that was not observed."""
 
     @property
     def mean_ns(self) -> float:
@@ -80,7 +85,9 @@ class Pair:
         """
         three = (self.before, self.changed, self.after)
         fullest = max(one.own_cpus + one.other_cpus for one in three)
-        if fullest < FULL_RATIO * cpu_count:
+        queued = [one.queued_threads for one in three]
+        is_short = any(one is None or one > QUEUED_THREADS for one in queued)
+        if fullest < FULL_RATIO * cpu_count or not is_short:
             return False
         limit = max(DISTURBED_CPUS, DISTURBED_RATIO * cpu_count)
         usual = (self.before.other_cpus + self.after.other_cpus) / 2

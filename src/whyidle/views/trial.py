@@ -72,6 +72,8 @@ def headline(report: TrialReport) -> str:
     best = report.best
     if best is None or best.measured is None:
         tried = sum(one.measured is not None for one in report.results)
+        if not tried and any(one.disturbed_pairs for one in report.results):
+            return "Nothing proven: others disturbed every pair. Try again on a quieter machine."
         if tried == 0:
             return f"Nothing proven: {report.note or STATE_WORDS[report.state] or 'no trial was run'}."
         return f"Nothing proven: of {tried} change{'s' if tried > 1 else ''} tried, none is surely faster."

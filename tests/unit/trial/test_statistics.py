@@ -105,6 +105,16 @@ def test_pair_is_not_disturbed_while_cpus_are_free() -> None:
     assert not pair.is_disturbed(2)
 
 
+def test_pair_is_not_disturbed_while_its_threads_get_their_cpus() -> None:
+    """Others may take all that is left, as long as the training's own threads need not wait for them."""
+    loads = (0.1, 1.0, 0.1)
+    served = [Sampled(np.full(30, 10.0), load, 1.0, 0.1) for load in loads]
+    waiting = [Sampled(np.full(30, 10.0), load, 1.0, 1.0) for load in loads]
+
+    assert not Pair(*served).is_disturbed(2)
+    assert Pair(*waiting).is_disturbed(2)
+
+
 def test_noise_is_how_far_blocks_in_a_row_differ() -> None:
     """The median of the ratios, less one; unknown with a single block."""
     blocks = [_block(10.0), _block(11.0), _block(10.0), _block(11.0)]

@@ -73,6 +73,18 @@ def test_disturbances_are_never_silent() -> None:
     assert "2 pairs disturbed by others" in " ".join(_text(make_report(result)).split())
 
 
+def test_machine_that_is_never_even_is_said() -> None:
+    """Runs were made, and none of them counts."""
+    result = replace(
+        make_result(num_workers=4),
+        measured=None,
+        disturbed_pairs=4,
+        outcome=Outcome.UNPROVEN,
+    )
+
+    assert "others disturbed every pair" in headline(make_report(result))
+
+
 @pytest.mark.parametrize(
     ("state", "said"),
     [

@@ -119,7 +119,8 @@ def forecast(model: LoaderModel, change: Change) -> Forecast | Withheld:
         change: What to change.
 
     Returns:
-        A Forecast, no higher than the ceiling of a loader that costs nothing; Withheld where the replay misses.
+        A Forecast, no higher than the ceiling of a loader that costs nothing, its interval no higher than the ceiling's;
+        Withheld where the replay misses.
     """
     return forecast_all(model, (change,))[0]
 
@@ -393,7 +394,12 @@ class _Forecaster:
     def __init__(self, model: LoaderModel) -> None:
         self.model = model
         self.done = _done_ns(*simulate_model(model))
-        self.ceiling = self._speedup(self._simulate(Change(data_free=True)))
+        free = Change(data_free=True)
+        done = self._simulate(free)
+        self.ceiling = self._speedup(done)
+        self.ceiling_high = self.ceiling * exp(
+            Z_90 * self._spread(done, free, self.ceiling)
+        )
 
     def forecast(self, change: Change) -> Forecast:
         """Simulate one change."""
@@ -402,7 +408,8 @@ class _Forecaster:
         spread = self._spread(done, change, speedup)
         low, high = speedup * exp(-Z_90 * spread), speedup * exp(Z_90 * spread)
         if _is_of_the_loader(change):
-            speedup, low, high = (min(one, self.ceiling) for one in (speedup, low, high))
+            speedup, low = min(speedup, self.ceiling), min(low, self.ceiling)
+            high = min(high, self.ceiling_high)
         return Forecast(speedup=speedup, low=low, high=high, basis=BASIS)
 
     def _simulate(self, change: Change) -> FloatArray:

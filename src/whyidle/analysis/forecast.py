@@ -119,7 +119,7 @@ def forecast(model: LoaderModel, change: Change) -> Forecast | Withheld:
         change: What to change.
 
     Returns:
-        A Forecast, no higher than the ceiling of a loader that costs nothing, its interval no higher than the ceiling's;
+        A Forecast, no higher than the ceiling of a loader that costs nothing (its interval: than the ceiling's);
         Withheld where the replay misses.
     """
     return forecast_all(model, (change,))[0]

@@ -364,11 +364,16 @@ def cpu_quota(surroundings: Surroundings, *, cpus: float) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def cpu_shares(surroundings: Surroundings, *, shares: int) -> Iterator[None]:
-    """A cgroup that is served after the rest of a busy machine, as a best-effort pod is."""
-    with new_cgroup("cpu") as cgroup:
-        (cgroup / "cpu.shares").write_text(str(shares))
-        surroundings.cgroups.append(cgroup)
+def cpu_shares(
+    surroundings: Surroundings, *, shares: int, neighbour_shares: int
+) -> Iterator[None]:
+    """A cgroup for the training and one for the neighbours named before it, as two pods of one machine have."""
+    with new_cgroup("cpu") as own, new_cgroup("cpu") as others:
+        (own / "cpu.shares").write_text(str(shares))
+        (others / "cpu.shares").write_text(str(neighbour_shares))
+        for process in surroundings.helpers:
+            (others / "cgroup.procs").write_text(str(process.pid))
+        surroundings.cgroups.append(own)
         yield
 
 

@@ -22,7 +22,7 @@ class Signals(Dataset):
 
     def __getitem__(self, index):
         spectrum = np.fft.rfft(self.signals[index % 16])
-        for _ in range(40):
+        for _ in range(34):
             spectrum = np.fft.rfft(np.fft.irfft(spectrum))
         return torch.from_numpy(np.abs(spectrum[::16]))
 

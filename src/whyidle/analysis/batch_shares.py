@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from whyidle.analysis.loader_model import Label
-    from whyidle.analysis.simulate import FloatArray
+    from whyidle.analysis.work import FloatArray
     from whyidle.model.timeline import Frame, IntArray
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from whyidle.analysis.loader_model import computing_ns, simulate_model
-from whyidle.analysis.simulate import Kind
+from whyidle.analysis.work import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,13 +22,13 @@ from whyidle.analysis.loader_model import (
     computing_ns,
     simulate_model,
 )
-from whyidle.analysis.simulate import Kind, PassStart
+from whyidle.analysis.work import Kind, PassStart
 from whyidle.model.findings import Activity, Forecast
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from whyidle.analysis.simulate import FloatArray, Outcome
+    from whyidle.analysis.work import FloatArray, Outcome
 
 BASIS = "event simulation"
 MAX_REPLAY_ERROR = 0.05

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whyidle.analysis.simulate import Host, Kind, PassStart, Settings, Work, simulate
+from whyidle.analysis.simulate import simulate
+from whyidle.analysis.work import Host, Kind, PassStart, Settings, Work
 
 if TYPE_CHECKING:
-    from whyidle.analysis.simulate import FloatArray, Outcome, Phase
+    from whyidle.analysis.work import FloatArray, Outcome, Phase
     from whyidle.model.findings import Activity, Cause, Place
     from whyidle.model.timeline import BoolArray, IntArray
 

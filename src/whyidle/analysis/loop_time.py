@@ -11,7 +11,8 @@ from whyidle.analysis.batch_shares import deal, match_label
 from whyidle.analysis.intervals import complement, contains, covered_ns, unite
 from whyidle.analysis.loader_model import Part
 from whyidle.analysis.places import is_library
-from whyidle.analysis.simulate import COLD_NS, WARM_NS, Kind
+from whyidle.analysis.simulate import COLD_NS, WARM_NS
+from whyidle.analysis.work import Kind
 from whyidle.model.codes import Mark, StackFlag, StackRole
 from whyidle.model.findings import Activity
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from whyidle.analysis.loader_model import Label
     from whyidle.analysis.recorded import Recorded
-    from whyidle.analysis.simulate import FloatArray
+    from whyidle.analysis.work import FloatArray
     from whyidle.model.timeline import (
         BoolArray,
         Frame,

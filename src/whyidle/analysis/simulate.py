@@ -8,18 +8,12 @@ NOTE [semantics]
     included, or which a pin thread empties. Queues of results are not bounded. A worker of an iterable data set that
     has no more data says so, and is given no further tasks.
 
-NOTE [processor sharing in virtual time]
-    Ready tasks share the CPUs evenly: each runs at rate min(1, cpus / ready). Instead of touching all of them
-    whenever one comes or goes, a clock runs at the common rate, and a task ends when that clock reaches its own
-    work plus the reading at its start: one heap operation a change.
-
 All times are ns, floats. Nothing here is random: equal input gives equal output.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, field
 from enum import IntEnum
 from heapq import heappop, heappush
 from math import inf
@@ -27,152 +21,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from whyidle.analysis.resources import Cpus, Slots
+from whyidle.analysis.work import Host, Kind, Outcome, Phase, Settings, Work
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from numpy.typing import NDArray
 
     FloatArray = NDArray[np.float64]
-
-
-class Kind(IntEnum):
-    """What a phase of work needs."""
-
-    CPU = 0
-    """Core-ns, shared with others."""
-    WAIT = 1
-    """Passes by itself: a sleep, an answer over the network."""
-    STORAGE = 2
-    """One of the storage's slots for this long."""
-    LOCKED_CPU = 3
-    """The lock that all workers share, and core-ns while holding it."""
-    LOCKED_WAIT = 4
-    """The same lock, held for a time that passes by itself."""
-    LAUNCH = 5
-    """Loop only: work for the device, begun at once or when the device is free."""
-    SYNC = 6
-    """Loop only: wait until the device is free."""
-    HELD = 7
-    """Loop and pin thread only: this long, or until the sender of the result has made its next batch."""
-    BUSY = 8
-    """Computing that does not have to share its CPU, but takes one away: the kernel serves a thread that sleeps a lot
-    before those that compute."""
-
-
-Phase = tuple[Kind, float]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """How the loader is set up."""
-
-    workers: int
-    prefetch: int = 2
-    in_order: bool = True
-    pinned: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
-    """What the machine gives."""
-
-    cpus: float = inf
-    """CPUs that the run may use."""
-    quota_cpus: float | None = None
-    """CPU time a period, in CPUs; None: no quota."""
-    period_ns: float = 100_000_000.0
-    """Length of a quota period; the kernel's default."""
-    rivals: float = 0.0
-    """Ready tasks of other processes on the same CPUs, mean; each weighs as much as one of ours."""
-    storage_slots: int | None = None
-    """Requests that storage serves side by side; None: as many as come."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PassStart:
-    """The beginning of a pass over the data."""
-
-    gap_ns: float
-    """From the last batch's step to the first ask: the old iterator ends, the new one is made."""
-    ready_ns: float
-    """From the sending of the first indices until workers can take them up."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """What is to be done, (batches,) each."""
-
-    phases: Sequence[Sequence[Phase]]
-    """Making of each batch."""
-    width: Sequence[float]
-    """Threads that compute while a batch's CPU phases run."""
-    handoff_ns: Sequence[float]
-    """From the end of a fetch (or of its worker's handoff before) until its result lies in the queue."""
-    receive: Sequence[Sequence[Phase]]
-    """Taking a result that lies there off the queue, on the loop or on the pin thread."""
-    receive_fresh: Sequence[Sequence[Phase]]
-    """The same by a loop that waited for it."""
-    handoff_held_ns: Sequence[float]
-    """What a handoff takes longer while its worker makes the next batch: both need one interpreter lock."""
-    receive_held_ns: Sequence[float]
-    """What a receipt takes longer while the sender makes another batch, at most until that is made."""
-    pin_ns: Sequence[float]
-    """Pinning, on the pin thread."""
-    deliver: Sequence[Sequence[Phase]]
-    """Inside next() behind the receipt: drawing indices, sending them."""
-    step: Sequence[Sequence[Phase]]
-    """The loop's own code behind each batch."""
-    starts: Mapping[int, PassStart] = field(default_factory=dict)
-    """Batches that begin a pass, other than the first one."""
-    cold_ns: float = 0.0
-    """What a step takes longer behind a wait of COLD_NS and more: caches and clock have cooled down."""
-    stop: int | None = None
-    """The simulation ends when so many batches have been handed over; those behind only keep the workers busy."""
-    first_ready_ns: float = 0.0
-    """From the first ask until workers can take up their first indices."""
-    shares: tuple[int, ...] | None = None
-    """Iterable data sets: batches that each worker has a pass; None: any worker makes any batch."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """What happened."""
-
-    ask_ns: FloatArray
-    got_ns: FloatArray
-    """(batches,) in the order of delivery."""
-    device_free_ns: FloatArray
-    """When the device has done all that was launched before each `got_ns`."""
-    end_ns: float
-    """End of the last step, the device included."""
-    device_busy_ns: float
-    cpu_ns: float
-    """CPU time used by the run."""
-    rival_cpu_ns: float
-    """CPU time that the rivals got."""
-    worker_queue_ns: float
-    """Being ready without a CPU, all workers."""
-    loop_queue_ns: float
-    """The same of the loop."""
-    full_ratio: float
-    """Part of the loop's own time in which workers and rivals leave it no CPU, 0 to 1."""
-    lock_wait_ns: float
-    """Waiting for the lock, all workers."""
-    storage_wait_ns: float
-    """Waiting for a slot of the storage, all workers."""
-
-    def done_ns(self) -> FloatArray:
-        """When each batch's step could begin and all device work before it was done.
-
-        A loop that never waits for its device asks ever earlier; what counts is when the work is done.
-        """
-        return np.maximum(self.got_ns, self.device_free_ns)
-
-    def mean_step_ns(self, first: int = 0, last: int = -1) -> float:
-        """Mean step between two batches."""
-        done = self.done_ns()
-        last %= len(done)
-        return float((done[last] - done[first]) / max(1, last - first))
 
 
 WARM_NS, COLD_NS = 1_000_000.0, 5_000_000.0
@@ -235,13 +92,13 @@ class _Run:
         self.stop = self.count if work.stop is None else work.stop
         workers = settings.workers
         self.loop, self.pin, self.flight = workers, workers + 1, workers + 2
-        self.cpus = _Cpus(host)
+        self.cpus = Cpus(host)
         self.timers: list[tuple[float, int, int]] = []
         self.serial = 0
         self.program: list[Sequence[Phase]] = [()] * (workers + 2)
         self.position = [0] * (workers + 2)
         self.width = [1.0] * (workers + 2)
-        self.lock, self.storage = _Slots(1), _Slots(host.storage_slots)
+        self.lock, self.storage = Slots(1), Slots(host.storage_slots)
         self._begin_loader(workers)
         self.state = _LoopState.WANTS
         self.ask_ns: list[float] = []
@@ -616,117 +473,3 @@ class _Run:
         self.outstanding = [0] * self.settings.workers
         self.turn = 0
         self.wanted = len(self.content)
-
-
-class _Slots:
-    """Something that serves few at a time, first come, first served."""
-
-    def __init__(self, count: int | None) -> None:
-        self.free = inf if count is None else count
-        self.queue: deque[tuple[int, float, float]] = deque()
-        self.wait_ns = 0.0
-
-    def take(self, who: int, amount: float, now: float) -> bool:
-        """Take a slot; False: queue for one."""
-        if self.free > 0:
-            self.free -= 1
-            return True
-        self.queue.append((who, amount, now))
-        return False
-
-    def give_back(self, now: float) -> tuple[int, float] | None:
-        """Give a slot to whoever has waited longest: (who, amount); None when nobody has."""
-        if not self.queue:
-            self.free += 1
-            return None
-        who, amount, since = self.queue.popleft()
-        self.wait_ns += now - since
-        return who, amount
-
-
-class _Cpus:
-    """See NOTE [processor sharing in virtual time]; it also keeps the clock and the quota."""
-
-    def __init__(self, host: Host) -> None:
-        self.count, self.rivals = host.cpus, host.rivals
-        self.quota_ns = (
-            None if host.quota_cpus is None else host.quota_cpus * host.period_ns
-        )
-        self.period_ns = host.period_ns
-        self.budget = inf if self.quota_ns is None else self.quota_ns
-        self.period_end = inf if self.quota_ns is None else host.period_ns
-        self.now = self.virtual = 0.0
-        self.load = 0.0
-        self.reserved = 0
-        self.rate = 1.0
-        self.heap: list[tuple[float, int, int, float, float]] = []
-        self.queue_ns: dict[int, float] = {}
-        self.serial = 0
-        self.used_ns = self.rival_ns = self.full_ns = 0.0
-        self.awake_ns = 0.0
-        self.is_loop_awake = False
-        self.full = 0.0
-        self._set_rate()
-
-    def add(self, who: int, amount: float, width: float) -> None:
-        """Make a task ready."""
-        self.serial += 1
-        heappush(
-            self.heap, (self.virtual + amount, self.serial, who, width, self.now + amount)
-        )
-        self.load += width
-        self._set_rate()
-
-    def reserve(self, count: int) -> None:
-        """Take CPUs away from those who share them, or give them back."""
-        self.reserved += count
-        self._set_rate()
-
-    def advance(self, until: float) -> int | None:
-        """Go on to a moment, or to the first task that ends before it: who that was, or None."""
-        if not self.heap:
-            self._pass_time(until)
-            return None
-        rate = self.rate if self.budget > 0 else 0.0
-        ends = self.now + (self.heap[0][0] - self.virtual) / rate if rate else inf
-        if self.quota_ns is not None:
-            dry = self.now + self.budget / (self.load * rate) if rate else inf
-            until = min(until, self.period_end, dry)
-        if ends <= until:
-            self._pass_time(ends)
-            _, _, who, width, alone = heappop(self.heap)
-            self.queue_ns[who] = self.queue_ns.get(who, 0.0) + ends - alone
-            self.load = self.load - width if self.heap else 0.0
-            self._set_rate()
-            return who
-        self._pass_time(until)
-        return None
-
-    def _set_rate(self) -> None:
-        ready = self.load + self.rivals
-        count = max(0.0, self.count - self.reserved)
-        self.rate = 1.0 if ready <= count else count / ready
-        self.full = min(1.0, max(0.0, ready + 1.0 - self.count))
-
-    def _pass_time(self, to: float) -> None:
-        elapsed = to - self.now
-        self.now = to
-        if self.is_loop_awake:
-            self.awake_ns += elapsed
-            self.full_ns += elapsed * self.full
-        if self.quota_ns is not None and self.budget <= 0:
-            ours = 0.0
-            alone = min(1.0, self.count / self.rivals) if self.rivals else 0.0
-            self.rival_ns += elapsed * self.rivals * alone
-        else:
-            ours = elapsed * self.rate
-            self.rival_ns += ours * self.rivals
-        self.virtual += ours
-        self.used_ns += ours * self.load + elapsed * self.reserved
-        if self.quota_ns is not None:
-            self.budget = max(0.0, self.budget - ours * self.load)
-            if self.budget < 1.0:
-                self.budget = 0.0
-            while to >= self.period_end:
-                self.period_end += self.period_ns
-                self.budget = self.quota_ns

@@ -19,6 +19,7 @@ import numpy as np
 
 from whyidle.analysis.batch_shares import deal, match_label
 from whyidle.analysis.blame import ACTIVITY_OF_WAIT, deal_blocked, fetch_intervals
+from whyidle.analysis.chosen_steps import MAX_STEPS, all_steps, rows_of, spread_blocks
 from whyidle.analysis.competition import (
     RESOURCE_ERROR,
     fit_lock,
@@ -41,10 +42,9 @@ from whyidle.analysis.recorded import Recorded
 from whyidle.analysis.regimes import (
     FULL_DISK_RATIO,
     disk_busy_of,
-    loader_of_steps,
     main_steps,
 )
-from whyidle.analysis.simulate import Host, Kind, PassStart, Settings
+from whyidle.analysis.work import Host, Kind, PassStart, Settings
 from whyidle.model.codes import StackFlag
 from whyidle.model.findings import Activity
 from whyidle.model.waits import Wait
@@ -53,17 +53,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from whyidle.analysis.contention import Contention
-    from whyidle.analysis.simulate import FloatArray
+    from whyidle.analysis.work import FloatArray
     from whyidle.model.timeline import BoolArray, IntArray, RankTimeline, Timeline
 
 MIN_STEPS = 20
 """Fewer steps carry no forecast: their mean has an error of a fifth of the spread of one step."""
-MAX_STEPS = 1_200
-BLOCKS = 8
-"""Of longer runs this many steps are simulated, in so many blocks: the mean of 1,200 steps is known to a 35th of
-the spread of one, and a simulation takes 30 ms."""
-MIN_KNOWN_RATIO = 0.8
-"""With less of the batches' making recorded the rest cannot be filled in by its neighbours."""
 MANY_THREADS = 1.15
 """A process that uses this much more CPU time than the thread that makes the batch, sending apart, computes in
 several threads (planted: 1.27 to 6; all else: up to 1.05)."""
@@ -104,54 +98,21 @@ def build_model(
             "few-steps",
             f"only {inside.sum()} steps after warm-up: a forecast needs {MIN_STEPS}",
         )
-    fed = _all_steps(rank, inside)
+    fed = all_steps(rank, inside)
     if not set(rank.steps.iteration[fed].tolist()) <= set(rank.iterations):
         return Withheld("no-fetches", "how the loader is set up was not recorded")
     first = int(np.searchsorted(fed, inside.argmax()))
     if len(fed) > MAX_STEPS:
         fed, first = fed[first:], 0
-    chosen = _spread_blocks(len(fed))
+    chosen = spread_blocks(len(fed))
     steps = fed[chosen]
-    rows = _rows_of(rank, steps)
+    rows = rows_of(rank, steps)
     if rows is None:
         return Withheld(
             "no-fetches",
             "the making of too few batches was recorded for a simulation",
         )
     return _Builder(timeline, rank, steps, rows, np.diff(chosen) == 1, first).build(labels)
-
-
-def _all_steps(rank: RankTimeline, inside: BoolArray) -> IntArray:
-    """Give the steps of the loader that fed most, those of the warm-up too."""
-    loaders = loader_of_steps(rank)
-    return np.flatnonzero(loaders == loaders[inside][0])
-
-
-def _spread_blocks(count: int) -> IntArray:
-    """Of many steps take blocks, evenly spread, each in its recorded order; of few take all."""
-    if count <= MAX_STEPS:
-        return np.arange(count)
-    length = MAX_STEPS // BLOCKS
-    begins = np.linspace(0, count - length, BLOCKS).astype(np.int64)
-    return np.unique(begins[:, None] + np.arange(length))
-
-
-def _rows_of(rank: RankTimeline, steps: IntArray) -> IntArray | None:
-    """Row in `batches` of each step's batch; an unknown one is filled by its nearest known neighbour."""
-    batches = rank.batches
-    keys = zip(batches.iteration.tolist(), batches.batch.tolist(), strict=True)
-    row_of = {key: row for row, key in enumerate(keys)}
-    asked = zip(
-        rank.steps.iteration[steps].tolist(), rank.steps.batch[steps].tolist(), strict=True
-    )
-    rows = np.array([row_of.get(key, -1) for key in asked], dtype=np.int64)
-    known = np.flatnonzero(rows >= 0)
-    if len(known) < MIN_KNOWN_RATIO * len(rows):
-        return None
-    nearest = known[
-        np.clip(np.searchsorted(known, np.arange(len(rows))), 0, len(known) - 1)
-    ]
-    return rows[nearest]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.timelines import MS, SimulatedLoader
-from whyidle.analysis.simulate import Host, Kind, PassStart, Settings, Work, simulate
+from whyidle.analysis.simulate import simulate
+from whyidle.analysis.work import Host, Kind, PassStart, Settings, Work
 
 COUNT, FIRST = 400, 50
 """Batches, and the first one behind the filling of the queue."""

@@ -32,6 +32,8 @@ HEADER: dict[str, Any] = {
 MANIFEST: dict[str, Any] = {
     "schema_version": 1,
     "command": ["python", "train.py"],
+    "working_dir": "/home/me/job",
+    "start_unix_ns": 1_700_000_000_000_000_000,
     "start_mono_ns": 500,
     "end_mono_ns": 9_000_000_000,
     "exit_status": 0,

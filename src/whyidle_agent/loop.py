@@ -122,7 +122,7 @@ def mark(kind: int, t0: int, t1: int, detail: int = 0, depth: int = 1) -> None:
     if get_ident() != control.loop_thread():
         return
     file, line = _calling_line(sys._getframe(depth))
-    writer.emit(wire.MARK, 0, kind, t0, t1, 0, file, line, detail)
+    writer.emit(wire.MARK, 0, kind, t0, t1, -1, file, line, detail)
 
 
 def _guarded(point: str, install_point: Callable[..., None], *args: Any) -> None:
@@ -193,7 +193,7 @@ def _leave_mark(kind: int, sign: int, t0: int, t1: int) -> None:
         if sign:
             control.saw_work(sign)
         file, line = _calling_line(sys._getframe(2))
-        writer.emit(wire.MARK, 0, kind, t0, t1, 0, file, line, 0)
+        writer.emit(wire.MARK, 0, kind, t0, t1, -1, file, line, 0)
     except Exception as error:
         writer.note("mark-failed", repr(error))
 

@@ -96,8 +96,8 @@ WORKER_START = 15
 """A worker process came up. ref = 0, t0 = entered the worker loop, t1 = asked for its first indices,
 a = worker id, b = start of the process, monotonic ns, c = parent pid."""
 MARK = 16
-"""Something the loop's thread did. ref = MARK_*, t0..t1, b = text id of the
-file of the calling line (0: unknown), c = that line, d = detail (gc: generation)."""
+"""Something the loop's thread did. ref = MARK_*, t0..t1, a = CPU time, ns (-1: not measured any more), b = text id of
+the file of the calling line (0: unknown), c = that line, d = detail (gc: generation)."""
 DEVICE_BUSY = 17
 """The device worked. ref = device id, t0..t1 = busy on the host's clock, a = when the work was launched."""
 DEVICE_IDLE = 18

@@ -40,7 +40,7 @@ TABLE_COLUMNS: dict[str, dict[str, str]] = {
                 "bytes": "d"},
     "pin": {"iteration": "ref", "start_ns": "t0", "end_ns": "t1", "batch": "a", "cpu_ns": "b"},
     "worker_start": {"start_ns": "t0", "ready_ns": "t1", "worker": "a", "process_start_ns": "b", "parent_pid": "c"},
-    "mark": {"mark": "ref", "start_ns": "t0", "end_ns": "t1", "file": "text:b", "line": "c",
+    "mark": {"mark": "ref", "start_ns": "t0", "end_ns": "t1", "cpu_ns": "a", "file": "text:b", "line": "c",
              "detail": "d"},
     "device_busy": {"device": "ref", "start_ns": "t0", "end_ns": "t1", "launch_ns": "a"},
     "device_idle": {"device": "ref", "start_ns": "t0", "end_ns": "t1", "error_ns": "a", "iteration": "b", "batch": "c"},

@@ -38,8 +38,8 @@ HEARTBEAT_NS = 100_000_000
 WHOLE_FETCHES = 64
 """The first batches of a thread are recorded with all details; then those of short ones only now and then."""
 COST_EVERY_NS = 20_000_000
-"""Faults, the process' CPU time, the collate and what the batch weighs are taken once in so much fetching: they cost
-four system calls and 15 us."""
+"""The wait for a CPU, faults, the process' CPU time, the collate and what the batch weighs are taken once in so much
+fetching: they cost six system calls and 25 us."""
 MAX_COST_STRIDE = 16
 SAMPLE_NS = 1_000_000
 """Samples shorter than this on average are recorded in so much fewer batches: a record costs 1.3 us."""
@@ -253,14 +253,13 @@ def _begin(fetcher: Any, state: ThreadState, attribute: str) -> _WatchedFetcher 
         watched.is_costed = count % state.cost_stride == 0
         watched.transforms = None
         watched.end_ns = 0
+        watched.queued_ns = -1
         if watched.is_costed:
             watched.faults_before = (
                 _getrusage(_of_thread) if _of_thread is not None else None
             )
             watched.process_ns = time.process_time_ns()
-        # In a worker the wait for indices lies between two fetches, and nobody queues in it for long.
-        known = thread_state.in_worker and state.queued_ns >= 0
-        watched.queued_ns = state.queued_ns if known else state.schedule.queued_ns()
+            watched.queued_ns = state.schedule.queued_ns()
         watched.context = stacks.context.get(state.native_id, 0)
         if watched.is_sampled:
             setattr(fetcher, attribute, watched.source_stand_in)
@@ -305,9 +304,9 @@ def _end(watched: _WatchedFetcher, fetcher: Any, state: ThreadState) -> None:
             watched.process_ns = time.process_time_ns() - watched.process_ns
             if watched.faults_before is not None:
                 watched.faults_after = _getrusage(_of_thread)
-        before_ns, queued_ns = watched.queued_ns, state.schedule.queued_ns()
-        state.queued_ns = queued_ns
-        watched.queued_ns = queued_ns - before_ns if min(before_ns, queued_ns) >= 0 else -1
+            before_ns, queued_ns = watched.queued_ns, state.schedule.queued_ns()
+            is_known = before_ns >= 0 and queued_ns >= 0
+            watched.queued_ns = queued_ns - before_ns if is_known else -1
         if state.fetch_count >= WHOLE_FETCHES:
             _set_strides(state, end_ns - watched.start_ns, watched.collate.sample_count)
         watched.end_ns = end_ns

@@ -1,8 +1,8 @@
 """Time-weighted stack samples of the threads that matter: the loop's and the workers' main threads.
 
-One sampler thread a process, 10 times a second. Each sample stands for the time since the one before
-(counts of samples mislead: a thread that wants the interpreter lock is late exactly when another
-holds it), and says whether the thread was on a CPU or blocked in which call.
+One sampler thread a process, 10 times a second, 5 after 20 s. Each sample stands for the time
+since the one before (counts of samples mislead: a thread that wants the interpreter lock is late
+exactly when another holds it), and says whether the thread was on a CPU or blocked in which call.
 
 NOTE [a moment nobody chose]
     A sampler gets the interpreter lock when somebody gives it up. In a target whose samples take a
@@ -60,6 +60,9 @@ if _MYPY:
 PERIOD_NS = (88_000_000, 101_000_000)
 """Range of the wait between two looks: 10 a second, and no periodic target falls in step. A look costs a busy target
 0.5 ms; 20 a second cost it 1.1 % (benchmarks/overhead.py)."""
+FULL_RATE_LOOKS = 200
+"""So many looks tell a share of one process' time to 3.5 points (the root of 0.4 * 0.6 / 200), of several workers' to
+less: from then on half as many are enough, for looks are most of what watching costs."""
 LOOK_MARGIN_NS = 500_000
 """How much longer than the usual switch interval a look lasts, and how long at least."""
 LOOK_INTERVAL_SECONDS = 2e-5
@@ -253,7 +256,7 @@ def _run(sampler: _Sampler) -> None:
 
 def _sample_until_stopped(sampler: _Sampler) -> None:
     while True:
-        wait_ns = _random_ns(*PERIOD_NS)
+        wait_ns = _random_ns(*PERIOD_NS) << (_tick_count > FULL_RATE_LOOKS)
         due_ns = writer.now() + wait_ns
         if sampler.stop.acquire(timeout=wait_ns / 1e9):
             return

@@ -26,7 +26,6 @@ class ThreadState:
         "innermost",
         "inside",
         "native_id",
-        "queued_ns",
         "reference",
         "sample_stride",
         "schedule",
@@ -47,8 +46,6 @@ class ThreadState:
         self.cost_stride = 1
         # Every how many-th fetch has its samples recorded, for its own cost.
         self.sample_stride = 1
-        # Run-queue wait of the thread at the end of its last fetch; -1: not known.
-        self.queued_ns = -1
         self.heartbeat_ns = 0
         # In a fetch: whatever loaders run in there are part of it.
         self.inside = False

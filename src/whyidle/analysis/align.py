@@ -276,18 +276,34 @@ def _carry_over(rows: pl.DataFrame) -> pl.DataFrame:
     """Give a batch that was recorded without its details the collate and the weight of a neighbour.
 
     The agent takes them once in 20 ms of fetching (fetching.COST_EVERY_NS): the batches between are short, and made by
-    the same worker. Faults and the process' CPU time are sums, which are not carried.
+    the same worker. Of the time off the CPU they waited for one in the same part as those whose wait was taken. Faults
+    and the process' CPU time are sums, which are not carried.
     """
     collate_ns = pl.col("collate_end_ns") - pl.col("collate_start_ns")
     carried = ("collate_ns", "bytes", "tensors", "collate")
     same_worker = ["journal", "pass"]
     return (
-        rows.with_columns(collate_ns=collate_ns)
+        rows.with_columns(collate_ns=collate_ns, runq_ns=_filled_queueing(same_worker))
         .sort(*same_worker, "start_ns")
         .with_columns(
             pl.col(name).forward_fill().backward_fill().over(same_worker)
             for name in carried
         )
+    )
+
+
+def _filled_queueing(same_worker: list[str]) -> pl.Expr:
+    """Wait for a CPU, ns; where it was not taken, by the worker's usual part of the time off the CPU; null: unknown."""
+    off_ns = (pl.col("end_ns") - pl.col("start_ns") - pl.col("cpu_ns")).clip(0)
+    is_taken = (pl.col("runq_ns") >= 0) & (pl.col("cpu_ns") >= 0)
+    queued_ns = pl.when(is_taken).then(pl.col("runq_ns")).sum().over(same_worker)
+    taken_off_ns = pl.when(is_taken).then(off_ns).sum().over(same_worker)
+    ratio = (queued_ns / taken_off_ns.clip(1)).clip(0, 1)
+    can_fill = (
+        (pl.col("runq_ns") < 0) & (pl.col("cpu_ns") >= 0) & is_taken.any().over(same_worker)
+    )
+    return (
+        pl.when(can_fill).then((off_ns * ratio).cast(pl.Int64)).otherwise(pl.col("runq_ns"))
     )
 
 

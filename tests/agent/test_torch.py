@@ -40,7 +40,7 @@ TRAIN = """
             torch.save(model.state_dict(), io.BytesIO())
             gc.collect()
     finally:
-        print(len(losses), losses[-3:], flush=True)
+        print(f"{len(losses)} {losses[-3:]}\\n", end="", flush=True)
 """
 LINES = {wire.MARK_BACKWARD: "loss.backward()", wire.MARK_OPTIMIZER: "optimizer.step()"}
 LINES |= {wire.MARK_SAVE: "torch.save(", wire.MARK_GC: "gc.collect()"}

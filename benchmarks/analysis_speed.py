@@ -28,11 +28,11 @@ JUDGE = """
 import sys, time
 begin = time.perf_counter(), time.process_time()
 from pathlib import Path
-from whyidle.analysis.verdict import judge
+from whyidle.commands.judging import judge_run
 from whyidle.store.rundir import load_tables
 from whyidle.views.terminal import render_verdict
 tables = load_tables(Path(sys.argv[1]))
-text = render_verdict(judge(tables), width=80, color=False)
+text = render_verdict(judge_run(tables), width=80, color=False)
 rows = sum(len(table) for table in tables.tables.values())
 print(time.perf_counter() - begin[0], time.process_time() - begin[1], rows)
 """
